@@ -1,0 +1,76 @@
+"""What the steps need from outside, as Protocols: infra/, sql/ and streams/ provide them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from models.requests import WindowRequest
+
+
+class Sealer(Protocol):
+    """AES-256-GCM sealing and master keys (R12). Blobs that do not open raise CannotOpen."""
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        """Wrap a data key by the primary master key, `context` bound as associated data."""
+        ...
+
+    def unwrap(self, blob: bytes, context: bytes) -> bytes: ...
+
+    def new_key(self) -> bytes:
+        """32 random bytes."""
+        ...
+
+    def seal(self, key: bytes, plaintext: bytes, context: bytes) -> bytes: ...
+
+    def open(self, key: bytes, blob: bytes, context: bytes) -> bytes: ...
+
+    def seal_deployment(self, plaintext: bytes, context: bytes) -> bytes:
+        """Seal by the deployment key: for what rests on short-lived topics only."""
+        ...
+
+    def open_deployment(self, blob: bytes, context: bytes) -> bytes: ...
+
+    def hash_token(self, token: str) -> str:
+        """The keyed hash of an index token: 16 hexadecimal digits (R15)."""
+        ...
+
+
+class CannotOpen(Exception):
+    """A sealed blob does not open: wrong key, wrong context, or damaged."""
+
+
+class ExtractionProvider(Protocol):
+    """Does the extraction task: a window in, the model's raw answer out.
+
+    The answer is untrusted text that should be JSON. Errors of the provider raise ProviderError.
+    """
+
+    provider: str
+    model: str
+    prompt: str
+    prompt_version: str
+    offline: bool
+
+    async def extract(self, request: WindowRequest) -> str: ...
+
+
+class ProviderError(Exception):
+    """A provider failed. `reason` is a fixed word (timeout, rate_limited, unavailable, refused, …)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Embedder(Protocol):
+    """Turns text into L2-normalised vectors of `dimensions` floats (R14)."""
+
+    provider: str
+    model: str
+    dimensions: int
+    offline: bool
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[list[float] | None]:
+        """One vector a text, in order; None for a text that failed by itself."""
+        ...
+
+    async def embed_query(self, text: str) -> list[float]: ...

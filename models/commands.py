@@ -1,0 +1,80 @@
+"""`memory.command` and `memory.tick`: what is asked of the ledger besides talk."""
+
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from models.messages import InvalidEvent
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Flush(_Wire):
+    """Close the open windows of every thread of the pair, at the last message before `chat_offset` (I3, I8)."""
+
+    type: Literal["flush"] = "flush"
+    command_id: str
+    user_id: str
+    character_id: str
+    chat_offset: int = Field(ge=0)
+
+
+class Retry(_Wire):
+    """Take a parked window up again (R10)."""
+
+    type: Literal["retry"] = "retry"
+    command_id: str
+    user_id: str
+    character_ids: tuple[str, ...]
+    epoch: int
+    number: int
+
+
+class CloseTick(_Wire):
+    """A thread's limit has passed without a next message; void if its last position is another by now (I3)."""
+
+    type: Literal["close"] = "close"
+    user_id: str
+    character_ids: tuple[str, ...]
+    epoch: int
+    position: int
+    chat_offset: int = Field(ge=0)
+
+
+class SendTick(_Wire):
+    """It is time to send a request: the next attempt, or once more; void if it was sent since (I4)."""
+
+    type: Literal["send"] = "send"
+    user_id: str
+    character_ids: tuple[str, ...]
+    epoch: int
+    number: int
+    attempt: int
+    sends: int
+
+
+Command = Flush | Retry
+Tick = CloseTick | SendTick
+T = TypeVar("T")
+
+_COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
+_TICKS: TypeAdapter[Tick] = TypeAdapter(Tick)
+
+
+def parse_command(value: bytes | None) -> Command:
+    """Read a `memory.command` record; InvalidEvent for anything else."""
+    return _parse(_COMMANDS, value)
+
+
+def parse_tick(value: bytes | None) -> Tick:
+    """Read a `memory.tick` record; InvalidEvent for anything else."""
+    return _parse(_TICKS, value)
+
+
+def _parse(adapter: TypeAdapter[T], value: bytes | None) -> T:
+    try:
+        return adapter.validate_json(value or b"")
+    except ValidationError as error:
+        raise InvalidEvent("invalid_command", f"{error.error_count()} fields are not as they must be") from None

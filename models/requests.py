@@ -1,0 +1,66 @@
+"""What the ledger asks of an extractor, and what comes back."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from models.memory import ExtractedMemory, Provenance, RelationshipState
+from models.messages import Role
+
+EXTRACTION = "extraction"
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class WindowMessage(_Wire):
+    """One message of a window. `sent_at` is RFC 3339 with an offset; `speaker` names an assistant line's character."""
+
+    position: int
+    message_id: str
+    session_id: str
+    role: Role
+    text: str
+    sent_at: str
+    speaker: str | None = None
+    source_mode: str | None = None
+
+
+class WindowKey(_Wire):
+    """Which window: the `number`-th (from 1) of an epoch of a thread."""
+
+    request_id: str
+    user_id: str
+    character_ids: tuple[str, ...]
+    epoch: int
+    number: int
+
+
+class WindowRequest(WindowKey):
+    """`memory.requested`: extract the memory of one window, `attempt` from 1.
+
+    `versions` are those of the relationship states shown, by character.
+    """
+
+    task: Literal["extraction"] = EXTRACTION
+    attempt: int
+    versions: dict[str, int]
+    messages: tuple[WindowMessage, ...]
+    relationships: dict[str, RelationshipState | None]
+
+
+class WindowResult(WindowKey):
+    """`memory.extracted`: what came of one attempt. `reason` is a fixed word, never text of the chat.
+
+    memory: `memory` and `provenance` are there; nothing: there was nothing to keep; failed: `reason` says why.
+    A relationship state that is None, or of a character left out, keeps the old one.
+    """
+
+    attempt: int
+    versions: dict[str, int]
+    status: Literal["memory", "nothing", "failed"]
+    reason: str | None = None
+    memory: ExtractedMemory | None = None
+    relationships: dict[str, RelationshipState | None] = Field(default_factory=dict)
+    provenance: Provenance | None = None

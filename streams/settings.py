@@ -1,0 +1,116 @@
+"""Every setting: its environment variable, default and meaning. `keepsake settings` prints them."""
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def default_data_dir() -> Path:
+    """Where local state lives: under /var/lib for root (PostgreSQL's own user must get in), else at home."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/keepsake")
+    return Path.home() / ".local" / "share" / "keepsake"
+
+
+class Settings(BaseSettings):
+    """Settings from the environment: `KEEPSAKE_` and the field's name in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="KEEPSAKE_", extra="ignore", frozen=False)
+
+    # Places
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="local engines, role state, keys, token"
+    )
+    kafka_bootstrap: str | None = Field(
+        None, description="host:port,…; unset: the local broker of `keepsake engines up`"
+    )
+    database_url: SecretStr | None = Field(
+        None, description="postgresql://…; unset: the local PostgreSQL of `keepsake engines up`"
+    )
+    http_host: str = Field("127.0.0.1", description="address of the recall service")
+    http_port: int = Field(8377, description="port of the recall service; 0 takes a free one")
+    metrics_port: int = Field(
+        0, description="port for Prometheus metrics of a worker role; 0 is off"
+    )
+    partitions: int = Field(12, ge=1, le=1000, description="partitions of every topic; fixed for ever")
+    replication_factor: int = Field(1, ge=1, description="replication factor of topics that are made")
+    timezone: str = Field("UTC", description="zone of times without an offset, and of days")
+
+    # Deciding what to keep
+    threshold: int = Field(5, ge=1, description="user messages that make a window due (R1)")
+    answer_wait_seconds: float = Field(60, gt=0, description="how long a due window waits for its answer (R3)")
+    idle_close_seconds: float = Field(
+        1800, ge=0, description="a thread idle for so long closes its window; 0 is off (R11)"
+    )
+    tick_margin_seconds: float = Field(5, ge=0, description="how far past a limit its tick is sent (I3)")
+    scan_seconds: float = Field(1, gt=0, description="how often the ledger looks for what is due")
+    window_bytes: int = Field(262_144, ge=1024, description="largest window, encoded (I3)")
+    dedup_ring: int = Field(
+        128, ge=1, le=4096, description="message ids remembered per thread; an older duplicate counts again"
+    )
+    recent_windows: int = Field(
+        2, ge=0, description="settled windows whose messages are still kept, for recent talk"
+    )
+
+    # Extraction
+    extraction_deadline_seconds: float = Field(45, gt=0, description="deadline of one attempt (R4)")
+    extraction_attempts: int = Field(3, ge=1, description="attempts before a window is parked (R10)")
+    extraction_retry_seconds: float = Field(
+        10, ge=0, description="wait before the second attempt; doubles with each (R10)"
+    )
+    resend_seconds: float = Field(
+        300, gt=0, description="an unanswered request is sent again after this; doubles with each (I4)"
+    )
+    resend_max_seconds: float = Field(86_400, gt=0, description="longest wait before a request is sent again")
+    extraction_concurrency: int = Field(8, ge=1, description="windows that one extractor works on at once")
+    extraction_provider: Literal["offline"] = Field("offline", description="provider of the extraction task")
+
+    # Ledger
+    batch_events: int = Field(500, ge=1, description="most events in one transaction (design 4)")
+    batch_milliseconds: int = Field(50, ge=1, description="longest wait for a batch to fill (design 4)")
+    transaction_timeout_seconds: float = Field(15, gt=0, description="the broker aborts after this (design 4)")
+    session_timeout_seconds: float = Field(10, gt=0, description="a silent worker loses its partitions after this")
+    state_max_age_days: float = Field(
+        30, gt=0, description="local state unused for longer is discarded and rebuilt (design 2)"
+    )
+
+    # Embedding and recall
+    embedding_provider: Literal["offline"] = Field("offline", description="provider of embeddings")
+    embedding_dimensions: int = Field(768, description="dimensions of a stored vector (R14)")
+    candidates: int = Field(20, ge=1, description="candidates of each search path (R22)")
+    memory_limit: int = Field(12, ge=1, description="most memories of one recall (R26)")
+    decay_half_life: float = Field(40, gt=0, description="half-life of decay, in seq (R23)")
+    decay_floor: float = Field(0.3, ge=0, le=1, description="lowest decay factor (R23)")
+    rrf_k: int = Field(60, ge=1, description="k of reciprocal rank fusion (R25)")
+    slot_importance: int = Field(6, ge=1, le=10, description="importance that qualifies for a slot (R26)")
+    slots: int = Field(2, ge=0, description="reserved importance slots (R26)")
+    query_terms: int = Field(20, ge=1, description="most terms of a keyword query (R24)")
+    recall_deadline_seconds: float = Field(0.3, gt=0, description="deadline of one recall (R28)")
+
+    # Secrets
+    master_keys_file: Path | None = Field(
+        None, description="JSON file of master keys; unset: keys.json in the data directory"
+    )
+    master_keys: SecretStr | None = Field(None, description="the same JSON, in the environment itself")
+    token: SecretStr | None = Field(
+        None, description="bearer token; unset: the file `token` in the data directory"
+    )
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ValueError(f"unknown time zone {value!r}: use an IANA name like Asia/Seoul") from error
+        return value
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.timezone)
