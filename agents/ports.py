@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from models.records import Record
 from models.requests import WindowRequest
 
 
@@ -74,3 +75,15 @@ class Embedder(Protocol):
         ...
 
     async def embed_query(self, text: str) -> list[float]: ...
+
+
+class DeadLetters(Protocol):
+    """Takes a record that cannot be understood, with the reason, so that nothing is lost."""
+
+    async def send(self, record: Record, reason: str, detail: str) -> None: ...
+
+
+class Fault(Protocol):
+    """A named place where a crash test may end the process."""
+
+    def __call__(self, name: str) -> None: ...

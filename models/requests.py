@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from models.memory import ExtractedMemory, Provenance, RelationshipState
 from models.messages import Role
 
-EXTRACTION = "extraction"
+EXTRACTION: Literal["extraction"] = "extraction"
 
 
 class _Wire(BaseModel):
