@@ -1,0 +1,1 @@
+"""One module per role: what `keepsake run ROLE` starts."""
