@@ -105,7 +105,8 @@ def source(app: StreamApp, topics: Iterable[str]) -> Any:
 
 
 async def next_events(stream: StreamT[Any], feed: Feed, limit: int) -> list[EventT[Any]]:
-    """The next events of this agent that are its to finish: at least one, at most `limit`, no waiting for more.
+    """The next events of this agent that are its to finish: at most `limit`, no waiting for more than one.
+    None at all when the agent is to end.
 
     They are taken from the stream's queue, not by iterating it: per event that costs a third.
     """
@@ -114,7 +115,10 @@ async def next_events(stream: StreamT[Any], feed: Feed, limit: int) -> list[Even
     while not taken:
         if queue.empty():
             feed.idle_since = time.monotonic()
-        event = await queue.get()
+        try:
+            event = await queue.get()
+        except StopAsyncIteration:  # how Faust ends a stream
+            return []
         feed.idle_since = None
         while True:
             message = event.message
@@ -156,6 +160,9 @@ class Worker:
     async def start(self, records: Sequence[Record], work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` for these records as soon as there is a slot; raises nothing."""
         await self._slots.acquire()
+        if self._app.stopping.is_set():  # not finished, so not committed: it comes again
+            self._slots.release()
+            return
         task = asyncio.create_task(self._run(records, work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -192,9 +199,8 @@ def consume(
     worker = Worker(app, feed, concurrency)
 
     async def agent(stream: StreamT[Any]) -> None:
-        while True:
-            for event in await next_events(stream, feed, 1):
-                record = to_record(event)
+        while events := await next_events(stream, feed, 1):
+            for record in map(to_record, events):
                 await worker.start([record], partial(handler.handle, record))
 
     _add(app, topics, agent, name or type(handler).__name__)
@@ -217,9 +223,9 @@ def consume_batches(
     worker = Worker(app, feed, concurrency)
 
     async def agent(stream: StreamT[Any]) -> None:
-        while True:
+        while events := await next_events(stream, feed, limit):
             by_partition: dict[int, list[Record]] = defaultdict(list)
-            for event in await next_events(stream, feed, limit):
+            for event in events:
                 by_partition[event.message.partition].append(to_record(event))
             for records in by_partition.values():
                 await worker.start(records, partial(handler.handle_batch, records))

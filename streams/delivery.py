@@ -77,6 +77,12 @@ class Feed:
         if tp in self._done:
             self._done[tp].add(offset)
 
+    def finished_through(self, tp: TP, offset: int) -> None:
+        """The same for all events of the partition up to this one."""
+        taken = self._taken.get(tp)
+        while taken and taken[0] <= offset:
+            taken.popleft()
+
     def committable(self, tp: TP) -> int | None:
         """The offset after the contiguous run of finished events; None when the partition is not ours."""
         taken = self._taken.get(tp)
@@ -86,6 +92,11 @@ class Feed:
         while taken and taken[0] in done:
             done.remove(taken.popleft())
         return taken[0] if taken else self.expected[tp]
+
+    def next_undelivered(self, tp: TP) -> int | None:
+        """The first offset that was fetched and has not reached the agent."""
+        queue = self._fetched.get(tp)
+        return queue[0] if queue else None
 
     def undelivered(self, tp: TP) -> int:
         return len(self._fetched.get(tp, ()))
@@ -110,6 +121,8 @@ class Deliveries:
     def __init__(self) -> None:
         self.feeds: list[Feed] = []
         self.epoch = 0
+        #: For each assigned partition the offset before which everything was fetched, markers included.
+        self.fetched_to: dict[TP, int] = {}
         self._sought: dict[TP, float] = {}
 
     def feed(self, topics: Iterable[str]) -> Feed:
@@ -124,6 +137,7 @@ class Deliveries:
     def reset(self, positions: Mapping[TP, int]) -> None:
         for feed in self.feeds:
             feed.reset(positions)
+        self.fetched_to = dict(positions)
         self._sought.clear()
         self.epoch += 1
 
@@ -145,6 +159,7 @@ class Deliveries:
     def rewound(self, positions: Mapping[TP, int]) -> None:
         for feed in self.feeds:
             feed.rewound(positions)
+        self.fetched_to.update(positions)
         self.epoch += 1
 
     def lost(self) -> dict[TP, int]:

@@ -121,6 +121,11 @@ class Consumer(driver.Consumer):
             return records, active
         for tp, found in records.items():
             deliveries.fetched(TP(tp.topic, tp.partition), [record.offset for record in found])
+        # Read here, between two fetches: at other times the thread may be ahead of what was noted.
+        for tp in deliveries.fetched_to:
+            state = self._thread.partition_state(tp)
+            if state is not None:
+                deliveries.fetched_to[tp] = state[0]
         return records, active
 
 
@@ -132,8 +137,9 @@ class StreamApp(faust.App):
     """A Faust app whose offsets are ours. Made by `make_app`, run by `run_app`.
 
     `first_positions` may be replaced: given the assigned partitions, where to read them from (default:
-    the group's committed offsets). `on_cancel` are called in the app's loop when a rebalance starts,
-    `on_revoked` awaited before the partitions go.
+    the group's committed offsets). Hooks, all in the app's loop: `on_cancel` when a rebalance starts,
+    `on_revoked` before the partitions go, `on_assigned` with the positions of the new ones (after table
+    recovery), `on_stopping` before the app leaves its group.
     """
 
     consumer: Consumer
@@ -150,7 +156,7 @@ class StreamApp(faust.App):
         self.commit_seconds: float | None = None
         self.on_cancel: list[Callable[[], None]] = []
         self.on_revoked: list[Callable[[], Awaitable[None]]] = []
-        self.on_assigned: list[Callable[[Mapping[TP, int]], Awaitable[None]]] = []
+        self.on_assigned: list[Callable[[Mapping[TP, int]], None]] = []
         self.on_stopping: list[Callable[[], Awaitable[None]]] = []
         self.held_back: Callable[[], set[TP]] = set
         self.first_positions: Callable[[set[TP]], Awaitable[Mapping[TP, int]]] = self.committed_positions
@@ -180,10 +186,13 @@ class StreamApp(faust.App):
         """Tables are recovered (or there are none): fix where each partition is read from."""
         sources = self.deliveries.topics
         tps = {tp for tp in self.consumer.assignment() if tp.topic in sources}
+        rebalances = self.rebalancing_count
         positions = await self.first_positions(tps)
+        if rebalances != self.rebalancing_count:
+            return  # the next rebalance has begun meanwhile: these partitions are not ours to read
         self.deliveries.reset(positions)
         for hook in self.on_assigned:
-            await hook(positions)
+            hook(positions)
 
     async def committed_positions(self, tps: set[TP]) -> Mapping[TP, int]:
         """The group's committed offsets; the start of the log where it has none."""
@@ -208,6 +217,7 @@ class StreamApp(faust.App):
         total = 0
         for tp in self.deliveries.positions():
             state = self.consumer._thread.partition_state(tp)
+            # From the fetch position, not the next offset: it is past a transaction's marker too.
             total += self.deliveries.backlog(tp) + (max(0, state[1] - state[0]) if state else 0)
         return total
 
