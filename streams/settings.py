@@ -34,16 +34,16 @@ class Settings(BaseSettings):
     )
     http_host: str = Field("127.0.0.1", description="address of the recall service")
     http_port: int = Field(8377, description="port of the recall service; 0 takes a free one")
-    metrics_port: int = Field(
-        0, description="port for Prometheus metrics of a worker role; 0 is off"
-    )
+    metrics_port: int = Field(0, description="port for Prometheus metrics of a worker role; 0 is off")
     partitions: int = Field(12, ge=1, le=1000, description="partitions of every topic; fixed for ever")
     replication_factor: int = Field(1, ge=1, description="replication factor of topics that are made")
     timezone: str = Field("UTC", description="zone of times without an offset, and of days")
 
     # Deciding what to keep
     threshold: int = Field(5, ge=1, description="user messages that make a window due (R1)")
-    answer_wait_seconds: float = Field(60, gt=0, description="how long a due window waits for its answer (R3)")
+    answer_wait_seconds: float = Field(
+        60, gt=0, description="how long a due window waits for its answer (R3)"
+    )
     idle_close_seconds: float = Field(
         1800, ge=0, description="a thread idle for so long closes its window; 0 is off (R11)"
     )
@@ -73,8 +73,12 @@ class Settings(BaseSettings):
     # Ledger
     batch_events: int = Field(500, ge=1, description="most events in one transaction (design 4)")
     batch_milliseconds: int = Field(50, ge=1, description="longest wait for a batch to fill (design 4)")
-    transaction_timeout_seconds: float = Field(15, gt=0, description="the broker aborts after this (design 4)")
-    session_timeout_seconds: float = Field(10, gt=0, description="a silent worker loses its partitions after this")
+    transaction_timeout_seconds: float = Field(
+        15, gt=0, description="the broker aborts after this (design 4)"
+    )
+    session_timeout_seconds: float = Field(
+        10, gt=0, description="a silent worker loses its partitions after this"
+    )
     state_max_age_days: float = Field(
         30, gt=0, description="local state unused for longer is discarded and rebuilt (design 2)"
     )
