@@ -8,7 +8,6 @@ character ␟ epoch`, `message ␟ user ␟ cast ␟ epoch ␟ position`, `memor
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
@@ -18,6 +17,7 @@ from agents.ports import CannotOpen, Sealer
 from models.ids import SEP, split_cast
 from models.memory import MemoryContent, RelationshipState
 from models.messages import InvalidEvent, parse_object
+from models.published import CharacterSeq
 from models.records import Record
 from models.requests import WindowRequest, WindowResult
 from models.rows import PairRow
@@ -29,15 +29,6 @@ _VERSION = b"\x01"
 def context(*parts: object) -> bytes:
     """Associated data of the given parts."""
     return SEP.join(str(part) for part in parts).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class PairRef:
-    """A pair as a memory names it: the character, the pair's epoch, and its seq there."""
-
-    character_id: str
-    seq: int
-    epoch: int
 
 
 class PairKeys(Protocol):
@@ -96,7 +87,12 @@ class MemoryCipher:
         self._pairs = pairs
 
     def seal(
-        self, memory: str, user: str, refs: Sequence[PairRef], wrapped: Sequence[bytes], content: MemoryContent
+        self,
+        memory: str,
+        user: str,
+        refs: Sequence[CharacterSeq],
+        wrapped: Sequence[bytes],
+        content: MemoryContent,
     ) -> bytes:
         """Seal `content`; `wrapped` are the wrapped pair keys, in the order of `refs`."""
         key = self._sealer.new_key()
@@ -113,7 +109,7 @@ class MemoryCipher:
         return b"".join(parts)
 
     def open_key(
-        self, memory: str, user: str, refs: Sequence[PairRef], payload: bytes, keys: PairKeys
+        self, memory: str, user: str, refs: Sequence[CharacterSeq], payload: bytes, keys: PairKeys
     ) -> bytes:
         """The memory's own key, by the first pair whose key is alive.
 
@@ -141,12 +137,14 @@ class MemoryCipher:
         raise unknown or DestroyedKey(memory)
 
     def open(
-        self, memory: str, user: str, refs: Sequence[PairRef], payload: bytes, keys: PairKeys
+        self, memory: str, user: str, refs: Sequence[CharacterSeq], payload: bytes, keys: PairKeys
     ) -> MemoryContent:
         """The content of a memory. Errors as `open_key`."""
         key = self.open_key(memory, user, refs, payload, keys)
         blob = payload[2 + len(refs) * WRAPPED_BYTES :]
-        return MemoryContent.model_validate_json(self._sealer.open(key, blob, context("memory", memory, user)))
+        return MemoryContent.model_validate_json(
+            self._sealer.open(key, blob, context("memory", memory, user))
+        )
 
     def seal_vector(self, key: bytes, memory: str, model: str, vector: bytes) -> bytes:
         return self._sealer.seal(key, vector, context("vector", memory, model))
@@ -163,7 +161,9 @@ class ThreadCipher:
         self._pairs = pairs
         self._opened: dict[tuple[bytes, ...], bytes] = {}
 
-    def new_wrapped_key(self, user: str, cast: str, epoch: int, pairs: Sequence[PairRow]) -> tuple[bytes, ...]:
+    def new_wrapped_key(
+        self, user: str, cast: str, epoch: int, pairs: Sequence[PairRow]
+    ) -> tuple[bytes, ...]:
         """A new thread key, wrapped by the key of each pair, in the order of the cast."""
         key = self._sealer.new_key()
         return tuple(

@@ -87,3 +87,9 @@ class Fault(Protocol):
     """A named place where a crash test may end the process."""
 
     def __call__(self, name: str) -> None: ...
+
+
+class Counters(Protocol):
+    """Counts what happens, by fixed names: never content."""
+
+    def count(self, name: str, by: int = 1) -> None: ...

@@ -77,4 +77,6 @@ def _parse(adapter: TypeAdapter[T], value: bytes | None) -> T:
     try:
         return adapter.validate_json(value or b"")
     except ValidationError as error:
-        raise InvalidEvent("invalid_command", f"{error.error_count()} fields are not as they must be") from None
+        raise InvalidEvent(
+            "invalid_command", f"{error.error_count()} fields are not as they must be"
+        ) from None

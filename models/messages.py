@@ -111,9 +111,18 @@ def parse_object(value: bytes | None) -> dict[str, object]:
 
 
 def parse_chat_message(
-    value: bytes | None, *, key: bytes | None, timestamp: int, offset: int, zone: tzinfo
+    value: bytes | None,
+    *,
+    key: bytes | None,
+    timestamp: int,
+    offset: int,
+    zone: tzinfo,
+    sent: int | None = None,
 ) -> ChatMessage:
     """Read a `chat.message` record; unknown fields are ignored, as is `metadata` beyond its type.
+
+    `timestamp` is the record's, ms; `sent` is the time of a message that says none, if it is another
+    (a dead letter that was published again).
 
     Raises InvalidEvent with a fixed reason: empty_value, invalid_json, not_an_object, missing_field,
     invalid_id, invalid_characters, invalid_role, invalid_text, text_too_long, invalid_sent_at,
@@ -144,7 +153,7 @@ def parse_chat_message(
         session_id=session,
         role=cast(Role, role),
         text=text,
-        sent_at=resolve_sent_at(data.get("sent_at"), timestamp, zone),
+        sent_at=resolve_sent_at(data.get("sent_at"), timestamp if sent is None else sent, zone),
         timestamp=timestamp,
         offset=offset,
         speaker=_optional_id(data, "speaker"),

@@ -3,7 +3,6 @@
 A key is `kind ␟ parts`, joined with U+001F. Sealing is the codec's (agents/codec.py).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -77,7 +76,8 @@ class ThreadKeyRow:
 class WindowRow:
     """One closed window. `order` is its place among all closed windows of the user.
 
-    `attempt` and `sends` count the requests made of it; `send_at` (ms) is when the next is due.
+    `attempt` counts from 1 and never restarts; `sends` counts how often this attempt was asked for;
+    `send_at` (ms) is when it is due again. `version` grows with each change that is published.
     """
 
     request_id: str
@@ -93,6 +93,7 @@ class WindowRow:
     source_mode: str | None = None
     reason: str | None = None
     memory_ids: tuple[str, ...] = ()
+    version: int = 0
 
 
 @dataclass(slots=True)
@@ -198,7 +199,7 @@ def decode_key(key: bytes) -> AnyKey:
 
 
 class Rows(Protocol):
-    """The rows as the fold reads and writes them. A row that was read may be changed only before its put."""
+    """The rows as the fold reads and writes them. A row that was read and changed must be put."""
 
     def get(self, key: Key[R]) -> R | None: ...
 
@@ -217,8 +218,3 @@ class Mint(Protocol):
     def thread_key(self, user: str, cast: str, epoch: int, pairs: tuple[PairRow, ...]) -> tuple[bytes, ...]:
         """A new thread key, wrapped by the key of each pair, in the order of the cast."""
         ...
-
-
-def positions(first: int, last: int) -> Iterator[int]:
-    """The positions of a window, both ends included."""
-    return iter(range(first, last + 1))

@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 
-CHAT = "chat.message"
-COMMAND = "memory.command"
-TICK = "memory.tick"
-REQUESTED = "memory.requested"
-REQUESTED_BATCH = "memory.requested.batch"
-EXTRACTED = "memory.extracted"
-CREATED = "memory.created"
-EMBEDDED = "memory.embedded"
-CHANGED = "memory.changed"
-DEAD = "memory.dead"
+from models.topics import (
+    CHANGED,
+    CHAT,
+    COMMAND,
+    CREATED,
+    DEAD,
+    EMBEDDED,
+    EXTRACTED,
+    REQUESTED,
+    REQUESTED_BATCH,
+    TICK,
+)
 
 LEDGER_GROUP = "keepsake-ledger"
 EXTRACTOR_GROUP = "keepsake-extractor"

@@ -1,0 +1,27 @@
+"""The fold (I1): one event of the ledger's log, over its rows, to changed rows and effects. No I/O."""
+
+from models import queue, windows
+from models.commands import CloseTick, Flush, Retry, SendTick
+from models.messages import ChatMessage
+from models.requests import WindowResult
+from models.rows import Mint, Rows
+from models.rules import Effect, Rules
+
+Event = ChatMessage | WindowResult | Flush | Retry | CloseTick | SendTick
+
+
+def fold(rows: Rows, event: Event, timestamp: int, rules: Rules, mint: Mint) -> list[Effect]:
+    """Apply one event. `timestamp` is its record's, in milliseconds; changed rows are put into `rows`."""
+    match event:
+        case ChatMessage():
+            return windows.on_message(rows, event, rules, mint)
+        case WindowResult():
+            return queue.on_result(rows, event, timestamp, rules)
+        case CloseTick():
+            return windows.on_close_tick(rows, event, timestamp, rules)
+        case SendTick():
+            return queue.on_send_tick(rows, event, timestamp, rules)
+        case Flush():
+            return windows.on_flush(rows, event, timestamp, rules)
+        case Retry():
+            return queue.on_retry(rows, event, timestamp, rules)

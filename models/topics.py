@@ -1,0 +1,12 @@
+"""The names of the topics (design, section 2); their configuration is in streams/topics.py."""
+
+CHAT = "chat.message"
+COMMAND = "memory.command"
+TICK = "memory.tick"
+REQUESTED = "memory.requested"
+REQUESTED_BATCH = "memory.requested.batch"
+EXTRACTED = "memory.extracted"
+CREATED = "memory.created"
+EMBEDDED = "memory.embedded"
+CHANGED = "memory.changed"
+DEAD = "memory.dead"
