@@ -39,7 +39,9 @@ from models.rows import (
 def decode_thread(blob: bytes) -> ThreadRow:
     """A thread's row: a JSON list of its counters, a line feed, and the ring of digests."""
     head, _, ring = blob.partition(b"\n")
-    return ThreadRow(*orjson.loads(head), ring=ring)
+    row = ThreadRow(*orjson.loads(head))
+    row.ring = ring
+    return row
 
 
 def decode_window(blob: bytes) -> WindowRow:

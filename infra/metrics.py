@@ -1,0 +1,15 @@
+"""Prometheus metrics: the counters that the steps report to."""
+
+from prometheus_client import Counter
+
+EVENTS = Counter("keepsake_events", "What a role did, by event name.", ["role", "event"])
+
+
+class PrometheusCounters:
+    """Counts into `keepsake_events_total{role, event}`."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+
+    def count(self, name: str, by: int = 1) -> None:
+        EVENTS.labels(self._role, name).inc(by)

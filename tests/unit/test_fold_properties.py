@@ -1,0 +1,180 @@
+"""The fold's properties (I1, I2, I4, R4): any interleaving, any batches, any crash, any duplicates."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.ids import split_cast
+from models.records import Record
+from models.rules import Rules
+from tests.unit.ledger_harness import (
+    START,
+    Answer,
+    Ledger,
+    assert_covered_once,
+    assert_seqs,
+    chat_record,
+    result_record,
+)
+
+CASTS = (("A",), ("B",), ("A", "B"), ("C",))
+RULES = Rules(threshold=3, ring=64)
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One message: whose thread, which role, how long after the one before (ms)."""
+
+    cast: tuple[str, ...]
+    role: Literal["user", "assistant", "system"]
+    gap: int
+
+
+talks = st.lists(
+    st.builds(
+        Talk,
+        st.sampled_from(CASTS),
+        st.sampled_from(("user", "user", "assistant", "system")),
+        st.sampled_from((0, 1_000, 59_000, 61_000, 1_799_000, 1_801_000)),
+    ),
+    max_size=60,
+)
+seeds = st.randoms(use_true_random=False)
+
+
+def records_of(said: list[Talk]) -> list[Record]:
+    at, records = START, []
+    for offset, talk in enumerate(said):
+        at += talk.gap
+        records.append(chat_record(offset, characters=talk.cast, role=talk.role, timestamp=at))
+    return records
+
+
+def shape(ledger: Ledger) -> dict[str, list[tuple[str, int, int]]]:
+    """Every thread's windows by id and range: what must not depend on the order of events."""
+    if not ledger.committed:
+        return {}
+    return {
+        cast: [(w.request_id, w.first, w.last) for w in ledger.windows(*split_cast(cast))]
+        for cast in ledger.user().threads
+    }
+
+
+def reference(records: list[Record]) -> Ledger:
+    """One event at a time, nothing answered until the end."""
+    ledger = Ledger(RULES)
+    for record in records:
+        ledger.fold([record])
+    ledger.settle(lambda request: "memory")
+    return ledger
+
+
+@settings(max_examples=150, deadline=None)
+@given(said=talks, random=seeds)
+def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(said: list[Talk], random: Random) -> None:
+    records = records_of(said)
+    expected = reference(records)
+    ledger = Ledger(RULES)
+    position, answered, offset = 0, 0, 0
+    while position < len(records) or answered < len(ledger.asked()):
+        size = random.randint(0, 7)
+        batch = records[position : position + size]
+        asked = ledger.asked()
+        results = []
+        while answered + len(results) < len(asked) and random.random() < 0.6:
+            request = asked[answered + len(results)]
+            results.append(result_record(ledger.requests, request, "memory", offset))
+            offset += 1
+        again = [result_record(ledger.requests, random.choice(asked), "memory", offset)] if asked else []
+        seen = random.sample(records[:position], min(2, position))
+        mixed = _merge(random, batch, [*results, *again], seen)
+        if random.random() < 0.3:
+            ledger.fold(mixed, crash=True)
+            continue
+        ledger.fold(mixed)
+        if random.random() < 0.2:
+            ledger.restart()
+        position += size
+        answered += len(results)
+    assert shape(ledger) == shape(expected)
+    assert {c.memory_id for c in ledger.created()} == {c.memory_id for c in expected.created()}
+    for cast in ledger.user().threads if ledger.committed else ():
+        assert_covered_once(ledger, *split_cast(cast))
+        assert {window.status for window in ledger.windows(*split_cast(cast))} <= {"remembered", "skipped"}
+        of_thread = [c.memory_id for c in ledger.created() if c.request_id in {w[0] for w in shape(ledger)[cast]}]
+        assert of_thread == [w.memory_ids[0] for w in ledger.windows(*split_cast(cast)) if w.memory_ids]
+    assert_seqs(ledger)
+
+
+@settings(max_examples=100, deadline=None)
+@given(said=talks, answers=st.lists(st.sampled_from(("memory", "nothing", "failed")), min_size=1), random=seeds)
+def test_every_position_ends_in_one_window_whatever_the_model_does(
+    said: list[Talk],
+    answers: list[Answer],
+    random: Random,
+) -> None:
+    ledger = Ledger(RULES)
+    for record in records_of(said):
+        ledger.fold([record])
+    now, done, offset = START + 10**10, 0, 0
+    while done < len(ledger.asked()) or _open(ledger):
+        for request in ledger.asked()[done:]:
+            answer = answers[done % len(answers)]
+            ledger.fold([result_record(ledger.requests, request, answer, offset, now)])
+            _one_open_request_a_character(ledger)
+            done, offset = done + 1, offset + 1
+        now += 10**9
+        ledger.fold(ledger.ticks(now, len(said), offset))
+        offset += 100
+    if not ledger.committed:
+        return
+    for cast in ledger.user().threads:
+        assert_covered_once(ledger, *split_cast(cast))
+        statuses = {window.status for window in ledger.windows(*split_cast(cast))}
+        assert statuses <= {"remembered", "skipped", "parked"}
+        assert ledger.user().threads[cast].parked == sum(
+            window.status == "parked" for window in ledger.windows(*split_cast(cast))
+        )
+    assert_seqs(ledger)
+
+
+@settings(max_examples=60, deadline=None)
+@given(said=talks, random=seeds)
+def test_ticks_after_a_downtime_change_no_cut(said: list[Talk], random: Random) -> None:
+    records = records_of(said)
+    expected = reference(records)
+    ledger = Ledger(RULES)
+    for index, record in enumerate(records):
+        ledger.fold([record])
+        following = records[index + 1].timestamp if index + 1 < len(records) else record.timestamp
+        # A tick is sent past the limit and lands before the next message; or was sent, and lands late.
+        if random.random() < 0.5:
+            ticks = ledger.ticks(following, index + 1, index * 10)
+            ledger.fold(ticks)
+            ledger.fold(ticks)
+    for one in (ledger, expected):
+        one.fold(one.ticks(START + 10**12, len(said), 10_000))
+        one.settle(lambda request: "memory")
+    assert shape(ledger) == shape(expected)
+
+
+def _merge(random: Random, *queues: list[Record]) -> list[Record]:
+    waiting = [list(queue) for queue in queues if queue]
+    merged = []
+    while waiting:
+        queue = random.choice(waiting)
+        merged.append(queue.pop(0))
+        waiting = [queue for queue in waiting if queue]
+    return merged
+
+
+def _open(ledger: Ledger) -> bool:
+    return bool(ledger.committed) and any(q.open for q in ledger.user().threads.values())
+
+
+def _one_open_request_a_character(ledger: Ledger) -> None:
+    busy = [name for cast, q in ledger.user().threads.items() if q.open for name in split_cast(cast)]
+    assert len(busy) == len(set(busy))
