@@ -78,6 +78,11 @@ class Step(Protocol):
         """The ticks to send now; `chat_end` is the end of the partition's chat.message."""
 
 
+def frames(error: BaseException) -> str:
+    """Where an error was raised, without its message, which may quote what people said."""
+    return "".join(traceback.format_tb(error.__traceback__))
+
+
 def to_record(event: EventT[Any]) -> Record:
     message = event.message
     headers: Any = message.headers or ()
@@ -176,9 +181,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # whatever it is, the role must not go on
             first = records[0]
             reason = f"{type(error).__name__} at {first.topic}/{first.partition}/{first.offset}"
-            # The frames only: an error's message may quote what people said.
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            log.error("Stopping: a handler gave up with %s\n%s", reason, frames)
+            log.error("Stopping: a handler gave up with %s\n%s", reason, frames(error))
             self._app.fail(f"a handler gave up with {reason}")
             return
         finally:
