@@ -47,7 +47,6 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return consumer
 
     async def committed(self, tps: Iterable[TP]) -> dict[TP, int | None]:
-        """The group's committed offsets, None where there are none."""
         wanted = list(tps)
 
         async def ask() -> list[int | None]:
@@ -76,6 +75,10 @@ class Consumer(driver.Consumer):
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def committed(self, tps: Iterable[TP]) -> dict[TP, int | None]:
+        """The group's committed offsets, None where there are none."""
+        return await self._thread.committed(tps)
 
     async def perform_seek(self) -> None:
         deliveries = self.app.deliveries
@@ -198,7 +201,7 @@ class StreamApp(faust.App):
         """The group's committed offsets; the start of the log where it has none."""
         if not tps:
             return {}
-        committed = await self.consumer._thread.committed(tps)
+        committed = await self.consumer.committed(tps)
         starts = await self.consumer.earliest_offsets(*tps)
         return {tp: starts.get(tp) or 0 if (at := committed[tp]) is None else at for tp in tps}
 

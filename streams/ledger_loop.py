@@ -2,8 +2,8 @@
 
 The agent sorts what arrives into inboxes by partition number. Each assigned number has a task that takes
 what may be folded (streams/inbox.py), at most `batch_events`, and commits it (streams/transaction.py).
-While one partition's transaction is on its way the others fold: batches grow under load by themselves,
-and a lone message never waits for a batch to fill. Folding is CPU work in one loop, so never two at once.
+While one partition's transaction is on its way the others fold. A batch waits up to `batch_milliseconds` for
+events that were fetched already; a lone message never waits. Folding is CPU work in one loop, so never two at once.
 
 When partitions are revoked the transactions under way are finished first; a partition is folded again
 only after fencing, recovery and new positions. Positions are those of the recovered rows, which hold the
@@ -36,6 +36,10 @@ from streams.transaction import Producers, give_up, next_offsets, rows_of
 
 log = logging.getLogger(__name__)
 
+BRING_BACK = (
+    "Bring back the topic that belongs to this state; or, to begin anew, stop all roles, delete the topic "
+    f"{CHANGELOG} and the consumer group {LEDGER_GROUP}, and run `keepsake provision`"
+)
 SOURCES = (CHAT, EXTRACTED, COMMAND, TICK)
 
 
@@ -134,18 +138,26 @@ class Ledger:
 
     async def _first_positions(self, tps: set[TP]) -> Mapping[TP, int]:
         """Where to read from: after the last event that the recovered rows hold."""
-        committed = await self._app.committed_positions(tps)
-        ends = await self._app.consumer.highwaters(*tps) if tps else {}
+        if not tps:
+            return {}
+        consumer = self._app.consumer
+        committed = await consumer.committed(tps)
+        starts = await consumer.earliest_offsets(*tps)
+        ends = await consumer.highwaters(*tps)
         rows = {number: self._table.offsets(number) for number in {tp.partition for tp in tps}}
         positions: dict[TP, int] = {}
         for tp in tps:
-            position = rows[tp.partition].get(tp.topic, committed[tp])
+            applied = rows[tp.partition].get(tp.topic)
+            if applied is None and committed[tp]:
+                raise Refused(
+                    f"the group {LEDGER_GROUP} has read {tp.topic}/{tp.partition} up to {committed[tp]}, but "
+                    f"the topic {CHANGELOG} does not have the state that came of it: {BRING_BACK}"
+                )
+            position = starts.get(tp) or 0 if applied is None else applied
             if position > (ends.get(tp) or 0):
                 raise Refused(
                     f"{tp.topic}/{tp.partition} ends at {ends.get(tp) or 0}, but the state has applied it up to "
-                    f"{position}: the topic was recreated or cut off. Bring back the topic that this state was "
-                    f"made from; or, to begin anew, stop all roles, delete the topic {CHANGELOG} and the "
-                    f"consumer group {LEDGER_GROUP}, and run `keepsake provision`"
+                    f"{position}: the topic was recreated or cut off. {BRING_BACK}"
                 )
             positions[tp] = position
         self._command_ends = {tp.partition: ends.get(tp) or 0 for tp in tps if tp.topic == COMMAND}
@@ -205,6 +217,7 @@ class Ledger:
     async def _commit_all(self, partition: Partition) -> None:
         number, limit = partition.number, self._app.settings.batch_events
         while self._partitions.get(number) is partition:
+            await self._fill(partition)
             records = partition.inbox.take(limit, self._reached(number))
             if not records:
                 partition.arrived.clear()
@@ -221,6 +234,20 @@ class Ledger:
             except Exception as error:  # noqa: BLE001  # the log has the batch, the rows may not
                 give_up(number, error)
             partition.committing_since = None
+
+    async def _fill(self, partition: Partition) -> None:
+        """Wait a little for events that were fetched and are on their way: a transaction for each is dear.
+
+        A lone message has none behind it, and does not wait.
+        """
+        settings, chat = self._app.settings, TP(CHAT, partition.number)
+        deadline = time.monotonic() + settings.batch_milliseconds / 1000
+        while (
+            partition.inbox.size(CHAT) < settings.batch_events
+            and self._feed.next_undelivered(chat) is not None
+            and time.monotonic() < deadline
+        ):
+            await asyncio.sleep(0.005)
 
     def _fold(self, number: int, records: list[Record]) -> Batch | None:
         try:
