@@ -1,10 +1,9 @@
-"""What the store finds for a recall, before anything is ranked (R21–R26)."""
+"""What the index gives to a recall: memories in scope as they stand in PostgreSQL, still sealed."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from models.memory import MemoryKind, Provenance, Source
+from models.memory import MemoryKind, Source
 from models.published import CharacterSeq
 
 
@@ -21,69 +20,45 @@ class InvalidCursor(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMemory:
-    """One memory as it is stored. `characters` are all that share it, in the order in which `payload` is sealed."""
+class Candidate:
+    """One memory. `characters` are all pairs that own it, in the order of its payload; `offline` is true
+    when its text or its vector was made by an offline model."""
 
     memory_id: str
     user_id: str
     kind: MemoryKind
-    request_id: str
+    payload: bytes
     characters: tuple[CharacterSeq, ...]
     importance: int
-    pinned_at: datetime | None
-    category: str | None
+    pinned: bool
     date: date
     created_at: datetime
     source: Source
     source_mode: str | None
-    provenance: Provenance
-    payload: bytes
-
-    @property
-    def pinned(self) -> bool:
-        return self.pinned_at is not None
-
-    def seq_distance(self, characters: Collection[str], last_seqs: Mapping[str, int]) -> int:
-        """How far behind its pair's last seq it stands; the smallest of the asked characters' (R23)."""
-        return min(
-            (
-                max(0, last_seqs.get(owner.character_id, owner.seq) - owner.seq)
-                for owner in self.characters
-                if owner.character_id in characters
-            ),
-            default=0,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A memory on one search path: its cosine similarity there (1 − distance), or its keyword score."""
-
-    memory_id: str
-    score: float
+    offline: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The best of each path, best first; `memories` holds each of them once.
+    """The memories that each path found, best first, and what the ranking needs beside them.
 
-    `important` qualify for a slot: the most important, ties newest first. `recent` are the newest.
-    `last_seqs` has the highest seq of each pair that was asked for, filters or not.
+    `vector` pairs a memory with its similarity (1 − cosine distance), `keyword` with its rank value (more is
+    better). `recent` are the newest in scope, `important` those that qualify for importance slots, most
+    important first, ties newest first. `max_seq` is the last seq of each requested pair, by character.
     """
 
-    vector: tuple[Hit, ...]
-    keyword: tuple[Hit, ...]
-    recent: tuple[str, ...]
-    important: tuple[str, ...]
-    memories: Mapping[str, StoredMemory]
-    last_seqs: Mapping[str, int]
+    vector: tuple[tuple[Candidate, float], ...] = ()
+    keyword: tuple[tuple[Candidate, float], ...] = ()
+    recent: tuple[Candidate, ...] = ()
+    important: tuple[Candidate, ...] = ()
+    max_seq: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
     """Some memories, newest first, and where the next page starts (None: there is none)."""
 
-    memories: tuple[StoredMemory, ...]
+    memories: tuple[Candidate, ...]
     cursor: str | None
 
 
