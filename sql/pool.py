@@ -1,0 +1,67 @@
+"""The connection pool: codecs, search path, and which errors mean that PostgreSQL is away."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+import orjson
+from pgvector.asyncpg import register_vector
+
+from models.candidates import StoreRejected, StoreUnavailable
+
+Pool = asyncpg.Pool
+Connection = asyncpg.Connection
+
+
+async def _prepare(connection: Connection) -> None:
+    await register_vector(connection)
+    await connection.set_type_codec(
+        "jsonb",
+        schema="pg_catalog",
+        encoder=lambda value: b"\x01" + orjson.dumps(value),
+        decoder=lambda data: orjson.loads(data[1:]),
+        format="binary",
+    )
+
+
+async def create_pool(
+    dsn: str, *, schema: str = "memory", min_size: int = 1, max_size: int = 8, command_timeout: float = 60
+) -> Pool:
+    """A pool whose connections see `schema` first. StoreUnavailable: PostgreSQL cannot be reached."""
+    with store_errors():
+        return await asyncpg.create_pool(
+            dsn,
+            min_size=min_size,
+            max_size=max_size,
+            command_timeout=command_timeout,
+            timeout=5,
+            init=_prepare,
+            server_settings={"search_path": f"{schema}, public", "application_name": "keepsake"},
+        )
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn the driver's errors into StoreUnavailable and StoreRejected; any other is a fault of ours.
+
+    Their messages are left out: PostgreSQL quotes values in them.
+    """
+    try:
+        yield
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        raise StoreRejected(type(error).__name__) from None
+    except (
+        OSError,
+        TimeoutError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.OperatorInterventionError,  # shut down, crashed, starting up
+        asyncpg.InsufficientResourcesError,
+        asyncpg.InternalServerError,
+        asyncpg.ReadOnlySQLTransactionError,  # a standby that was not promoted yet
+        asyncpg.TransactionRollbackError,  # deadlock, serialisation
+    ) as error:
+        raise StoreUnavailable(type(error).__name__) from error
+    except asyncpg.InterfaceError as error:
+        if isinstance(error, ValueError):  # values that the driver itself cannot encode
+            raise StoreRejected(type(error).__name__) from None
+        raise StoreUnavailable(type(error).__name__) from error
