@@ -14,6 +14,8 @@ What is bent, and why:
 """
 
 import asyncio
+import hashlib
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,8 +149,11 @@ class StreamApp(faust.App):
 
     consumer: Consumer
 
-    def __init__(self, *args: Any, settings: Settings, role: str, instance: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, group: str, *, settings: Settings, role: str, instance: str, bootstrap: str, **conf: Any
+    ) -> None:
+        super().__init__(group, broker=broker_url(bootstrap), **conf)
+        self.bootstrap = bootstrap
         self.settings = settings
         self.role = role
         self.instance = instance
@@ -247,7 +252,6 @@ def make_app(
         raise ValueError("no Kafka broker is known: set KEEPSAKE_KAFKA_BOOTSTRAP, or run `keepsake up`")
     directory = role_directory(settings, role, instance)
     options: dict[str, Any] = {
-        "broker": broker_url(servers),
         "datadir": directory,
         "store": "rocksdb://",
         "autodiscover": False,
@@ -259,6 +263,7 @@ def make_app(
         "stream_wait_empty": False,
         "stream_buffer_maxsize": 4_096,
         "consumer_auto_offset_reset": "earliest",
+        "consumer_group_instance_id": group_instance_id(role, instance, directory),
         "broker_session_timeout": settings.session_timeout_seconds,
         "broker_heartbeat_interval": settings.session_timeout_seconds / 3,
         # Kept members that are slow: backpressure must not make a worker leave for good.
@@ -266,7 +271,16 @@ def make_app(
         "stream_processing_timeout": 86_400.0,
         "broker_commit_livelock_soft_timeout": 86_400.0,
     }
-    return StreamApp(group, settings=settings, role=role, instance=instance, **{**options, **conf})
+    return StreamApp(
+        group, settings=settings, role=role, instance=instance, bootstrap=servers, **{**options, **conf}
+    )
+
+
+def group_instance_id(role: str, instance: str, directory: Path) -> str:
+    """Who this worker is to its group: the same after a restart, so that it takes up its partitions at
+    once, instead of after the session timeout of the process that it follows."""
+    place = hashlib.sha256(f"{socket.gethostname()}:{directory.resolve()}".encode()).hexdigest()
+    return f"{role}-{instance}-{place[:12]}"
 
 
 def role_directory(settings: Settings, role: str, instance: str) -> Path:

@@ -58,11 +58,11 @@ class Partition:
 class Ledger:
     """Wires a step to its topics. Make it before the app runs, and pass `setup` to `run_app`."""
 
-    def __init__(self, app: StreamApp, step: Step, bootstrap: str) -> None:
+    def __init__(self, app: StreamApp, step: Step) -> None:
         settings = app.settings
         self._app = app
         self._step = step
-        self._bootstrap = bootstrap
+        self._bootstrap = bootstrap = app.bootstrap
         self._feed = app.deliveries.feed(SOURCES)
         self._table = StateTable(app, settings.partitions)
         self._producers = Producers(bootstrap, CHANGELOG, LEDGER_GROUP, settings.transaction_timeout_seconds)

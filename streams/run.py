@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
+from prometheus_client import start_http_server
+
 from streams.faust_app import StreamApp, role_directory
 from streams.heartbeat import Heartbeat, State
 from streams.settings import Settings
@@ -68,6 +70,8 @@ def run_app(
     producers and pools. While `healthy()` is false the sign of life is withheld.
     """
     try:
+        if app.settings.metrics_port:
+            start_http_server(app.settings.metrics_port)
         with own_directory(app.settings, app.role, app.instance) as directory:
             return asyncio.run(_run(app, directory, setup or _nothing, healthy))
     except Refused as refusal:
