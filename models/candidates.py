@@ -7,14 +7,6 @@ from models.memory import MemoryKind, Source
 from models.published import CharacterSeq
 
 
-class StoreUnavailable(Exception):
-    """PostgreSQL cannot be reached, or went away; the same call may succeed later."""
-
-
-class StoreRejected(Exception):
-    """PostgreSQL does not take these values, and never will."""
-
-
 class InvalidCursor(ValueError):
     """A page cursor that this service did not give."""
 

@@ -7,7 +7,7 @@ import asyncpg
 import orjson
 from pgvector.asyncpg import register_vector
 
-from models.candidates import StoreRejected, StoreUnavailable
+from models.store_errors import StoreRejected, StoreUnavailable
 
 Pool = asyncpg.Pool
 Connection = asyncpg.Connection
