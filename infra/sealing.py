@@ -105,7 +105,9 @@ class AesGcmSealer:
 
     def __init__(self, masters: MasterKeys) -> None:
         self._primary = masters.primary
-        self._wrapping = {key_id: AESGCM(_derive(key, b"keepsake wrap")) for key_id, key in masters.keys.items()}
+        self._wrapping = {
+            key_id: AESGCM(_derive(key, b"keepsake wrap")) for key_id, key in masters.keys.items()
+        }
         self._deployment = {
             key_id: AESGCM(_derive(key, b"keepsake deployment")) for key_id, key in masters.keys.items()
         }

@@ -1,7 +1,5 @@
 """Counting messages and cutting windows (R1–R3, R11, I3): a function of the log alone."""
 
-from dataclasses import asdict
-
 import orjson
 
 from models import queue
@@ -157,7 +155,7 @@ def close(
 
 def encoded_size(row: MessageRow) -> int:
     """Bytes of a message as it is encoded: what every size limit counts."""
-    return len(orjson.dumps(asdict(row)))
+    return len(orjson.dumps(row))
 
 
 def _closes_before(thread: ThreadRow, row: MessageRow, size: int, rules: Rules) -> bool:

@@ -38,7 +38,8 @@ def pinned_jars() -> list[Jar]:
     jars = []
     for line in LOCK_FILE.read_text().splitlines():
         coordinates, digest = line.split()
-        jars.append(Jar(*coordinates.split(":"), digest))
+        group, artifact, version = coordinates.split(":")
+        jars.append(Jar(group, artifact, version, digest))
     return jars
 
 

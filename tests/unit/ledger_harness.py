@@ -75,7 +75,9 @@ class Ledger:
 
     def restart(self) -> None:
         """What a new process has: the committed rows, and nothing else."""
-        self.step = LedgerStep(self.rules, UTC, self.sealer, lambda user: 0, self.counts, tick_margin_ms=5_000)
+        self.step = LedgerStep(
+            self.rules, UTC, self.sealer, lambda user: 0, self.counts, tick_margin_ms=5_000
+        )
         self.step.assigned(0, list(self.committed.items()))
 
     def get(self, key: bytes) -> bytes | None:
@@ -150,7 +152,10 @@ def result_record(
         date=date(2026, 3, 1),
     )
     result = WindowResult(
-        **{name: getattr(request, name) for name in ("request_id", "user_id", "character_ids", "epoch", "number")},
+        **{
+            name: getattr(request, name)
+            for name in ("request_id", "user_id", "character_ids", "epoch", "number")
+        },
         attempt=request.attempt,
         versions=request.versions,
         status=answer,

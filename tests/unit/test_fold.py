@@ -20,7 +20,9 @@ from tests.unit.ledger_harness import (
 MINUTE = 60_000
 
 
-def talk(ledger: Ledger, roles: str, *, first: int = 0, at: int = START, step: int = 1_000, **more: object) -> int:
+def talk(
+    ledger: Ledger, roles: str, *, first: int = 0, at: int = START, step: int = 1_000, **more: object
+) -> int:
     """Publish messages, `u`, `a` or `s` each, a second apart; the next offset."""
     names = {"u": "user", "a": "assistant", "s": "system"}
     for index, role in enumerate(roles):

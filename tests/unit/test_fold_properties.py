@@ -74,7 +74,9 @@ def reference(records: list[Record]) -> Ledger:
 
 @settings(max_examples=150, deadline=None)
 @given(said=talks, random=seeds)
-def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(said: list[Talk], random: Random) -> None:
+def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
+    said: list[Talk], random: Random
+) -> None:
     records = records_of(said)
     expected = reference(records)
     ledger = Ledger(RULES)
@@ -104,13 +106,17 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(said: list
     for cast in ledger.user().threads if ledger.committed else ():
         assert_covered_once(ledger, *split_cast(cast))
         assert {window.status for window in ledger.windows(*split_cast(cast))} <= {"remembered", "skipped"}
-        of_thread = [c.memory_id for c in ledger.created() if c.request_id in {w[0] for w in shape(ledger)[cast]}]
+        of_thread = [
+            c.memory_id for c in ledger.created() if c.request_id in {w[0] for w in shape(ledger)[cast]}
+        ]
         assert of_thread == [w.memory_ids[0] for w in ledger.windows(*split_cast(cast)) if w.memory_ids]
     assert_seqs(ledger)
 
 
 @settings(max_examples=100, deadline=None)
-@given(said=talks, answers=st.lists(st.sampled_from(("memory", "nothing", "failed")), min_size=1), random=seeds)
+@given(
+    said=talks, answers=st.lists(st.sampled_from(("memory", "nothing", "failed")), min_size=1), random=seeds
+)
 def test_every_position_ends_in_one_window_whatever_the_model_does(
     said: list[Talk],
     answers: list[Answer],
