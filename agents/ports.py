@@ -1,8 +1,11 @@
 """What the steps need from outside, as Protocols: infra/, sql/ and streams/ provide them."""
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Protocol
 
+from models.candidates import Candidates, MemoryPage, PairSummary
+from models.memory import MemoryKind
 from models.records import Record
 from models.requests import WindowRequest
 
@@ -93,3 +96,46 @@ class Counters(Protocol):
     """Counts what happens, by fixed names: never content."""
 
     def count(self, name: str, by: int = 1) -> None: ...
+
+
+class RecallIndex(Protocol):
+    """The memories as PostgreSQL has them (sql/recall_store.py). StoreUnavailable when it is away."""
+
+    async def candidates(
+        self,
+        user_id: str,
+        character_ids: Sequence[str],
+        *,
+        query_vector: Sequence[float] | None,
+        model: str,
+        token_hashes: Sequence[str],
+        limit: int = 20,
+        slots: int = 2,
+        slot_importance: int = 6,
+        kinds: Sequence[MemoryKind] | None = None,
+        date_from: date | None = None,
+        date_to: date | None = None,
+        source_modes: Sequence[str] | None = None,
+    ) -> Candidates: ...
+
+    async def memories_page(
+        self,
+        user_id: str,
+        character_id: str,
+        *,
+        kinds: Sequence[MemoryKind] | None = None,
+        date_from: date | None = None,
+        date_to: date | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> MemoryPage: ...
+
+    async def pair_summary(self, user_id: str, character_id: str) -> PairSummary: ...
+
+    async def covered_position(self, user_id: str, character_ids: Sequence[str], epoch: int) -> int: ...
+
+
+class RowSource(Protocol):
+    """The encoded rows of the ledger's table, as far as they are known here."""
+
+    def get(self, key: bytes) -> bytes | None: ...

@@ -3,8 +3,8 @@
 Everything here is a function of its arguments; ties are settled by the newer memory, then by id.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from models.candidates import Candidate, Candidates
@@ -39,7 +39,7 @@ class Ranked:
     `recent` is its rank among the newest, where they answer; `slot`: it is there by its importance.
     """
 
-    candidate: Candidate
+    memory: Candidate
     score: float
     decay: float
     vector: PathScore | None = None
@@ -48,114 +48,101 @@ class Ranked:
     slot: bool = False
 
 
-def decay(candidate: Candidate, max_seq: Mapping[str, int], rules: RankingRules) -> float:
-    """max(floor, 2^(−distance / half-life)), by the smallest distance among the requested characters.
+class Ranking:
+    """Ranks what was found; memories whose ids are in `without` do not exist for it."""
 
-    `max_seq` is the last seq of each requested pair. A pinned memory does not decay.
-    """
-    if candidate.pinned:
-        return 1.0
-    distances = [
-        max(0, max_seq[pair.character_id] - pair.seq)
-        for pair in candidate.characters
-        if pair.character_id in max_seq
-    ]
-    return float(max(rules.floor, 2 ** (-min(distances, default=0) / rules.half_life)))
+    def __init__(self, found: Candidates, rules: RankingRules, without: Collection[str] = ()) -> None:
+        self._found = found
+        self._rules = rules
+        self._without = without
 
+    def search(self, limit: int) -> list[Ranked]:
+        """Both paths, decayed and fused, best first, then the memories in slots; at most `limit`."""
+        vector = self._path(self._found.vector)
+        keyword = self._path(self._found.keyword)
+        memories = {memory.memory_id: memory for memory, _ in (*self._found.vector, *self._found.keyword)}
+        fused = [
+            Ranked(
+                memory=memories[name],
+                score=sum(path[name].share for path in (vector, keyword) if name in path),
+                decay=self.decay(memories[name]),
+                vector=vector.get(name),
+                keyword=keyword.get(name),
+            )
+            for name in {**vector, **keyword}
+        ]
+        fused.sort(key=lambda ranked: (-ranked.score, *_newest(ranked.memory)))
+        return self._with_slots(fused, limit)
 
-def rank(found: Candidates, limit: int, rules: RankingRules, without: Collection[str] = ()) -> list[Ranked]:
-    """Both paths, decayed and fused, best first, then the memories in slots; at most `limit`.
-
-    Memories whose ids are in `without` are passed over as if they did not exist.
-    """
-    vector = _path(found.vector, found.max_seq, rules, without)
-    keyword = _path(found.keyword, found.max_seq, rules, without)
-    fused = [
-        Ranked(
-            candidate=candidate,
-            score=sum(path[memory].share for path in (vector, keyword) if memory in path),
-            decay=decay(candidate, found.max_seq, rules),
-            vector=vector.get(memory),
-            keyword=keyword.get(memory),
+    def recent(self, limit: int) -> list[Ranked]:
+        """The newest first, then the memories in slots: what answers when there is no query vector (R28)."""
+        newest = sorted(filter(self._exists, self._found.recent), key=_newest)
+        return self._with_slots(
+            [
+                Ranked(memory, score=0.0, decay=self.decay(memory), recent=place)
+                for place, memory in enumerate(newest)
+            ],
+            limit,
         )
-        for memory, candidate in _by_id(c for c, _ in (*found.vector, *found.keyword)).items()
-        if memory not in without
-    ]
-    fused.sort(key=lambda ranked: (-ranked.score, *_newest(ranked.candidate)))
-    return _with_slots(fused, found, limit, rules, without)
 
-
-def rank_recent(
-    found: Candidates, limit: int, rules: RankingRules, without: Collection[str] = ()
-) -> list[Ranked]:
-    """The newest first, then the memories in slots: what answers when there is no query vector (R28)."""
-    newest = sorted((c for c in found.recent if c.memory_id not in without), key=_newest)
-    recent = [
-        Ranked(candidate, score=0.0, decay=decay(candidate, found.max_seq, rules), recent=place)
-        for place, candidate in enumerate(newest)
-    ]
-    return _with_slots(recent, found, limit, rules, without)
-
-
-def _path(
-    rows: Iterable[tuple[Candidate, float]],
-    max_seq: Mapping[str, int],
-    rules: RankingRules,
-    without: Collection[str],
-) -> dict[str, PathScore]:
-    decayed = [
-        (value * decay(candidate, max_seq, rules), value, candidate)
-        for candidate, value in rows
-        if candidate.memory_id not in without
-    ]
-    decayed.sort(key=lambda row: (-row[0], *_newest(row[2])))
-    return {
-        candidate.memory_id: PathScore(place, raw=value, score=score, share=1 / (rules.k + place))
-        for place, (score, value, candidate) in enumerate(decayed)
-    }
-
-
-def _with_slots(
-    searched: list[Ranked], found: Candidates, limit: int, rules: RankingRules, without: Collection[str]
-) -> list[Ranked]:
-    """Give the most important memories that search does not return the last places of the answer.
-
-    A slot may push out a memory that qualifies itself: then that one takes a slot too, so that both
-    are always there. Search keeps at least one place.
-    """
-    qualified = nsmallest(
-        rules.slots,
-        (c for c in found.important if c.importance >= rules.slot_importance and c.memory_id not in without),
-        key=lambda candidate: (-candidate.importance, *_newest(candidate)),
-    )
-    room = limit - 1 if searched else limit
-    taken: list[Candidate] = []
-    while True:
-        kept = searched[: limit - len(taken)]
-        returned = {ranked.candidate.memory_id for ranked in kept}
-        missing = [c for c in qualified if c.memory_id not in returned][:room]
-        if len(missing) <= len(taken):
-            break
-        taken = missing
-    outranked = {ranked.candidate.memory_id: ranked for ranked in searched}
-    return kept + [
-        Ranked(
-            candidate,
-            score=was.score if was else 0.0,
-            decay=decay(candidate, found.max_seq, rules),
-            vector=was.vector if was else None,
-            keyword=was.keyword if was else None,
-            recent=was.recent if was else None,
-            slot=True,
+    def decay(self, memory: Candidate) -> float:
+        """max(floor, 2^(−distance / half-life)), by the smallest distance; a pinned memory does not decay."""
+        if memory.pinned:
+            return 1.0
+        last = self._found.max_seq
+        distance = min(
+            (
+                max(0, last[owner.character_id] - owner.seq)
+                for owner in memory.characters
+                if owner.character_id in last
+            ),
+            default=0,
         )
-        for candidate in taken
-        for was in (outranked.get(candidate.memory_id),)
-    ]
+        return float(max(self._rules.floor, 2 ** (-distance / self._rules.half_life)))
+
+    def _exists(self, memory: Candidate) -> bool:
+        return memory.memory_id not in self._without
+
+    def _path(self, rows: Iterable[tuple[Candidate, float]]) -> dict[str, PathScore]:
+        decayed = [
+            (value * self.decay(memory), value, memory) for memory, value in rows if self._exists(memory)
+        ]
+        decayed.sort(key=lambda row: (-row[0], *_newest(row[2])))
+        return {
+            memory.memory_id: PathScore(place, raw, score, share=1 / (self._rules.k + place))
+            for place, (score, raw, memory) in enumerate(decayed)
+        }
+
+    def _with_slots(self, searched: list[Ranked], limit: int) -> list[Ranked]:
+        """Give the most important memories that search does not return the last places of the answer.
+
+        A slot may push out a memory that qualifies itself: then that one takes a slot too, so that all
+        that qualify are always there. Search keeps at least one place.
+        """
+        qualified = nsmallest(
+            self._rules.slots,
+            (
+                memory
+                for memory in filter(self._exists, self._found.important)
+                if memory.importance >= self._rules.slot_importance
+            ),
+            key=lambda memory: (-memory.importance, *_newest(memory)),
+        )
+        room = limit - 1 if searched else limit
+        slots: list[Candidate] = []
+        while True:
+            kept = searched[: limit - len(slots)]
+            returned = {ranked.memory.memory_id for ranked in kept}
+            missing = [memory for memory in qualified if memory.memory_id not in returned][:room]
+            if len(missing) <= len(slots):
+                break
+            slots = missing
+        outranked = {ranked.memory.memory_id: ranked for ranked in searched}
+        return kept + [
+            replace(outranked.get(memory.memory_id) or Ranked(memory, 0.0, self.decay(memory)), slot=True)
+            for memory in slots
+        ]
 
 
-def _by_id(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
-    return {candidate.memory_id: candidate for candidate in candidates}
-
-
-def _newest(candidate: Candidate) -> tuple[float, str]:
-    return (-candidate.created_at.timestamp(), candidate.memory_id)
+def _newest(memory: Candidate) -> tuple[float, str]:
+    return (-memory.created_at.timestamp(), memory.memory_id)

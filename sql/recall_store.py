@@ -47,13 +47,14 @@ class RecallStore:
         kinds: Sequence[MemoryKind] | None = None,
         date_from: date | None = None,
         date_to: date | None = None,
+        source_modes: Sequence[str] | None = None,
     ) -> Candidates:
         """The best of each path within the memories that any of the characters owns, in one round trip.
 
         vector: the nearest by cosine among the vectors of `model`, without `query_vector` none; keyword: those
         with any of the tokens, most matches first, ties newest first; recent: the newest; important: the
-        `slots` most important from `slot_importance` on. Kinds and dates (both ends included) are applied
-        before. `limit` is for each path.
+        `slots` most important from `slot_importance` on. Kinds, dates (both ends included) and source
+        modes are applied before. `limit` is for each path.
         """
         with store_errors():
             rows = await self._pool.fetch(
@@ -69,6 +70,7 @@ class RecallStore:
                 limit,
                 slot_importance,
                 slots,
+                None if source_modes is None else list(source_modes),
             )
         found = [(row, _candidate(row)) for row in rows]
         near = [(memory, 1 - row["distance"]) for row, memory in found if row["distance"] is not None]
@@ -115,7 +117,7 @@ class RecallStore:
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary:
         """How much is stored of a pair, and its relationship state, still sealed."""
         with store_errors():
-            row = await self._pool.fetchrow(self._sql["pair_summary"], user_id, character_id)
+            [row] = await self._pool.fetch(self._sql["pair_summary"], user_id, character_id)
         related = SealedRelationship(row["payload"], row["epoch"], row["version"]) if row["related"] else None
         return PairSummary(row["memories"], row["last_seq"], row["last_memory_at"], related)
 

@@ -1,6 +1,6 @@
 -- name: candidates
 -- $1 user, $2 characters, $3 query vector, $4 its model, $5 keyword query, $6 kinds, $7 and $8 first and last
--- date, $9 rows a path, $10 least importance for a slot, $11 slots.
+-- date, $9 rows a path, $10 least importance for a slot, $11 slots, $12 source modes.
 -- The scope comes first and is materialised, so that the sort by distance is exact and over nothing else
 -- (a global index under a filter finds a few of 20; design, section 6).
 WITH owned AS MATERIALIZED (
@@ -10,6 +10,9 @@ WITH owned AS MATERIALIZED (
         AND ($6::text[] IS NULL OR kind = ANY ($6::text[]))
         AND ($7::date IS NULL OR date >= $7::date)
         AND ($8::date IS NULL OR date <= $8::date)
+        AND ($12::text[] IS NULL OR EXISTS (
+            SELECT FROM user_memories m WHERE m.id = memory_id AND m.source_mode = ANY ($12::text[])
+        ))
 ),
 scope AS MATERIALIZED (
     SELECT memory_id, created_at FROM owned GROUP BY memory_id, created_at
