@@ -1,0 +1,209 @@
+"""The extractor's step: from `memory.requested` to `memory.extracted`, one attempt at one window's memory.
+
+Whatever happens to an attempt, its end is an event: a memory, nothing, or a failure with a fixed word,
+which the ledger retries or parks (R10). Reasons are those of BadAnswer and ProviderError, and: timeout, error
+(the provider raised something unknown), crashed (the request was started three times without an end).
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from agents.codec import RequestCodec
+from agents.ports import Counters, DeadLetters, ExtractionProvider, Fault, ProviderError
+from models.answer import BadAnswer
+from models.extraction import Judged, judge
+from models.ids import memory_id
+from models.memory import Provenance
+from models.messages import InvalidEvent
+from models.records import Record
+from models.requests import WindowKey, WindowRequest, WindowResult
+
+log = logging.getLogger(__name__)
+
+MAX_STARTS = 3
+Flight = tuple[str, int, tuple[tuple[str, int], ...]]
+
+
+class Starts(Protocol):
+    """Remembers, beyond a kill of the process, which attempts were started and have not ended (I4)."""
+
+    def unended(self, request_id: str, attempt: int) -> int:
+        """How often the attempt was started without an end."""
+        ...
+
+    def begin(self, request_id: str, attempt: int) -> None: ...
+
+    def withdraw(self, request_id: str, attempt: int) -> None:
+        """Take the last start back: it was broken off from outside, not by the request."""
+        ...
+
+    def end(self, request_id: str, attempt: int) -> None: ...
+
+
+class Results(Protocol):
+    """Sends to `memory.extracted`; returns when the broker has it, however long that takes."""
+
+    async def send(self, user_id: str, key: bytes, value: bytes) -> None: ...
+
+
+class Extractor:
+    """Handles records of `memory.requested`, several at once. `deadline` of an attempt is in seconds."""
+
+    def __init__(
+        self,
+        codec: RequestCodec,
+        provider: ExtractionProvider,
+        results: Results,
+        dead: DeadLetters,
+        starts: Starts,
+        counters: Counters,
+        *,
+        deadline: float,
+        fault: Fault,
+    ) -> None:
+        self._codec = codec
+        self._provider = provider
+        self._results = results
+        self._dead = dead
+        self._starts = starts
+        self._counters = counters
+        self._deadline = deadline
+        self._fault = fault
+        self._in_flight: set[Flight] = set()
+        self._alone = asyncio.Lock()
+
+    async def handle(self, record: Record) -> None:
+        """Do what a record asks, unless it is being done; one that asks nothing becomes a dead letter."""
+        try:
+            request = self._codec.open_request(record)
+        except InvalidEvent as error:
+            self._counters.count("extractor_dead")
+            await self._dead.send(record, error.reason, error.detail)
+            return
+        # The same attempt asked with newer relationship states is another piece of work.
+        flight = (request.request_id, request.attempt, tuple(sorted(request.versions.items())))
+        if flight in self._in_flight:
+            self._counters.count("extractor_in_flight")
+            return
+        self._in_flight.add(flight)
+        try:
+            async with self._started(request) as crashed:
+                result = _failed(request, "crashed") if crashed else await self._attempt(request)
+                self._report(result)
+                await self._results.send(request.user_id, *self._codec.seal_result(result))
+                self._fault("extractor.after_send")
+        finally:
+            self._in_flight.discard(flight)
+
+    @asynccontextmanager
+    async def _started(self, request: WindowRequest) -> AsyncIterator[bool]:
+        """Note start and end on disk. Yields whether too many starts had no end.
+
+        An attempt that did not end before runs alone among its like: if it is the one that kills the
+        process, those that were only near it are not counted with it again.
+        """
+        name = (request.request_id, request.attempt)
+        if not self._starts.unended(*name):
+            async with self._noted(name):
+                yield False
+            return
+        async with self._alone, self._noted(name):
+            yield self._starts.unended(*name) > MAX_STARTS
+
+    @asynccontextmanager
+    async def _noted(self, name: tuple[str, int]) -> AsyncIterator[None]:
+        self._starts.begin(*name)
+        try:
+            yield
+        except BaseException:  # cancelled by a rebalance, or Kafka is gone: not the request's doing
+            self._starts.withdraw(*name)
+            raise
+        self._starts.end(*name)
+
+    async def _attempt(self, request: WindowRequest) -> WindowResult:
+        try:
+            async with asyncio.timeout(self._deadline):
+                judged = await self._extract(request)
+        except TimeoutError:
+            return _failed(request, "timeout")
+        except (BadAnswer, ProviderError) as error:
+            return _failed(request, error.reason)
+        except Exception as error:  # noqa: BLE001  # a provider's unknown fault fails its window, not the role
+            self._counters.count("extractor_error")
+            # The type alone: a message may quote the chat.
+            log.error("request %s: the provider raised %s", request.request_id, type(error).__name__)
+            return _failed(request, "error")
+        self._count_dropped(request, judged)
+        return self._judged(request, judged)
+
+    async def _extract(self, request: WindowRequest) -> Judged:
+        """Ask, and once more if nothing of the user's stands in the answer; then quote the user (R5)."""
+        first = await self._ask(request)
+        try:
+            return judge(first, request)
+        except BadAnswer as error:
+            if error.reason != "no_user_detail":
+                raise
+        self._counters.count("extractor_no_user_detail")
+        try:
+            return judge(await self._ask(request), request, quote_user=True)
+        except (BadAnswer, ProviderError):
+            return judge(first, request, quote_user=True)
+
+    async def _ask(self, request: WindowRequest) -> str:
+        self._fault("extractor.before_call")
+        answer = await self._provider.extract(request)
+        self._fault("extractor.after_call")
+        return answer
+
+    def _judged(self, request: WindowRequest, judged: Judged) -> WindowResult:
+        provider = self._provider
+        return _result(
+            request,
+            status="memory" if judged.memory else "nothing",
+            memory=judged.memory,
+            relationships=judged.relationships,
+            provenance=Provenance(
+                task=request.task,
+                prompt=provider.prompt,
+                prompt_version=provider.prompt_version,
+                provider=provider.provider,
+                model=provider.model,
+                offline=provider.offline,
+            ),
+        )
+
+    def _count_dropped(self, request: WindowRequest, judged: Judged) -> None:
+        for kind, number in judged.dropped.items():
+            self._counters.count(f"extractor_dropped_{kind}", number)
+        if judged.dropped:
+            log.warning("request %s: dropped %s", request.request_id, dict(judged.dropped))
+        if judged.memory and not judged.memory.content.search_terms:
+            self._counters.count("extractor_empty_search_terms")
+            log.warning(
+                "memory %s has no search terms: keyword search will not find it",
+                memory_id(request.request_id, 1),
+            )
+
+    def _report(self, result: WindowResult) -> None:
+        self._counters.count(f"extractor_{result.status}")
+        log.info(
+            "request %s attempt %d: %s%s",
+            result.request_id,
+            result.attempt,
+            result.status,
+            f" ({result.reason})" if result.reason else "",
+        )
+
+
+def _result(request: WindowRequest, **outcome: object) -> WindowResult:
+    """The result of a request, with what it repeats of it."""
+    repeated = {name: getattr(request, name) for name in (*WindowKey.model_fields, "attempt", "versions")}
+    return WindowResult.model_validate({**repeated, **outcome})
+
+
+def _failed(request: WindowRequest, reason: str) -> WindowResult:
+    return _result(request, status="failed", reason=reason)

@@ -1,0 +1,139 @@
+"""Cutting a message into clauses, each a piece of its text, and saying what each is."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from infra.offline_extractor.lexicon import Kind, Language, Lexicon, lexicon
+
+Label = Literal["empty", "question", "supposed", "retraction", "abandoned", "joke", "statement"]
+
+# Longer texts are pasted documents rather than talk: what is past this is not looked at.
+MAX_TEXT = 4_000
+MAX_CLAUSES = 60
+MAX_CLAUSE = 500
+
+_EMOJI = "\u2190-\u2bff\u3030\ufe0f\U0001f000-\U0001faff"
+_END = re.compile(
+    rf"(?<!\bMr)(?<!\bDr)(?<!\bMs)(?<!\bMrs)[.!?~]+(?=\s|$|[가-힣\u3040-\u9fff])|[。！？…\n]+"
+    rf"|[ㅋㅎㅠㅜㄷ]{{2,}}[.!?~]*|(?:笑|w{{2,}}|ｗ+)(?=[。！\s]|$)|[{_EMOJI}]+"
+)
+_PADDING = re.compile(rf"[\s\W_{_EMOJI}ㅋㅎㅠㅜ]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A piece of the message at `index`: `text` stands there from `start` on. `kind` None: no known kind."""
+
+    index: int
+    start: int
+    text: str
+    label: Label
+    kind: Kind | None
+    language: Language
+
+    @property
+    def importance(self) -> int:
+        return self.kind.importance if self.kind else 3
+
+
+def clauses(index: int, text: str, language: Language) -> Iterator[Clause]:
+    """The clauses of one message of the user, at most MAX_CLAUSES."""
+    words = lexicon(language)
+    number = 0
+    for start, sentence, asked in _sentences(text[:MAX_TEXT]):
+        for at, part in _parts(start, sentence, words):
+            if len(part) > MAX_CLAUSE:
+                continue
+            number += 1
+            if number > MAX_CLAUSES:
+                return
+            yield _clause(index, at, part, asked, words)
+
+
+def _sentences(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Start, text and whether a question mark follows, of each sentence."""
+    at = 0
+    for end in _END.finditer(text):
+        yield at, text[at : end.start()], "?" in end[0] or "？" in end[0]
+        at = end.end()
+    yield at, text[at:], False
+
+
+def _parts(start: int, sentence: str, words: Lexicon) -> Iterator[tuple[int, str]]:
+    """The sentence cut before what takes back its beginning."""
+    cuts = [0, *(m.start() for m in words.retraction_split.finditer(sentence) if m.start()), len(sentence)]
+    for left, right in pairwise(cuts):
+        part = sentence[left:right]
+        lead = len(part) - len(part.lstrip())
+        if part.strip():
+            yield start + left + lead, part.strip()
+
+
+def _clause(index: int, start: int, text: str, asked: bool, words: Lexicon) -> Clause:
+    language = words.language
+
+    def made(label: Label, at: int = start, piece: str = text, kind: Kind | None = None) -> Clause:
+        return Clause(index, at, piece, label, kind, language)
+
+    if _is_trivial(text, words):
+        # "No." takes an offer back, and says nothing else.
+        return made("retraction" if words.retraction.fullmatch(text) else "empty")
+    if words.joke.search(text):
+        return made("joke")
+    tail = words.tag.search(text)
+    if tail and tail.start() > 3:
+        text, asked = text[: tail.start()].rstrip(" ,、"), False
+    retracted = words.retraction.match(text)
+    if retracted and retracted.end():
+        rest = text[retracted.end() :]
+        start += retracted.end() + len(rest) - len(rest.lstrip())
+        text = rest.strip()
+        kind = _kind(text, words)
+        decided = kind is not None and not asked and not _supposed(text, words)
+        return made("retraction", start, text if decided else "", kind if decided else None)
+    start, text = _without_rejected(start, text, words)
+    if not text or _is_trivial(text, words):
+        return made("empty", start, text)
+    if words.abandoned.search(text):
+        return made("abandoned", start, text)
+    if asked or words.question.search(text):
+        return made("question", start, text)
+    if _supposed(text, words):
+        return made("supposed", start, text)
+    return made("statement", start, text, _kind(text, words))
+
+
+def _supposed(text: str, words: Lexicon) -> bool:
+    return bool(words.hypothetical.search(text) or words.question.search(text))
+
+
+def _without_rejected(start: int, text: str, words: Lexicon) -> tuple[int, str]:
+    """The longest stretch of the clause that stands outside of what it says was not chosen."""
+    best_at, best = start, ""
+    at = 0
+    for match in [*words.rejected.finditer(text), None]:
+        piece = text[at : match.start() if match else len(text)]
+        lead = len(piece) - len(piece.lstrip(" ,、"))
+        piece = piece[lead:].rstrip(" ,、")
+        # What comes after is the choice, so of equals the later one.
+        if piece and (len(piece) >= len(best) or (match is None and len(piece) >= 4)):
+            best_at, best = start + at + lead, piece
+        at = match.end() if match else at
+    return best_at, best
+
+
+def _is_trivial(text: str, words: Lexicon) -> bool:
+    bare = _PADDING.sub(" " if words.language == "en" else "", text.replace("’", "'")).strip()
+    if words.language == "en":
+        bare = re.sub(r"[^\w' ]+", " ", text.replace("’", "'").lower())
+        bare = re.sub(r"\s+", " ", bare).strip()
+    return not bare or (len(bare) <= 80 and words.trivial.fullmatch(bare) is not None)
+
+
+def _kind(text: str, words: Lexicon) -> Kind | None:
+    """The weightiest kind whose words stand in the text."""
+    found = [kind for kind in words.kinds if kind.pattern.search(text)]
+    return max(found, key=lambda kind: kind.importance, default=None)

@@ -1,0 +1,115 @@
+"""The word lists of a language, read from its file and compiled once."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+Language = Literal["ko", "en", "ja"]
+Pattern = re.Pattern[str]
+
+_HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
+_KANA = re.compile("[\u3040-\u30ff]")
+_HAN = re.compile("[\u3400-\u9fff]")
+_NEVER = re.compile("(?!)")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of statement, and what a statement of it weighs (1–10)."""
+
+    name: str
+    importance: int
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """A language's lists. `trivial` matches a whole clause without punctuation (Korean, Japanese: and spaces)."""
+
+    language: Language
+    trivial: Pattern
+    question: Pattern
+    tag: Pattern
+    hypothetical: Pattern
+    retraction: Pattern
+    retraction_split: Pattern
+    rejected: Pattern
+    abandoned: Pattern
+    joke: Pattern
+    promise: Pattern
+    future: Pattern
+    address: tuple[Pattern, ...]
+    limit: Pattern
+    polite: Pattern
+    polite_tone: str
+    casual_tone: str
+    user_word: str
+    stop: frozenset[str]
+    particles: tuple[str, ...]
+    copulas: tuple[str, ...]
+    verbal: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+
+
+def language_of(text: str) -> Language | None:
+    """The language of a text by its letters; None where it has none of these."""
+    hangul, kana = len(_HANGUL.findall(text)), len(_KANA.findall(text))
+    if hangul or kana:
+        return "ko" if hangul >= kana else "ja"
+    if _HAN.search(text):
+        return "ja"
+    return "en" if re.search("[A-Za-z]", text) else None
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    """A file of word lists."""
+    return tomllib.loads((files(__package__) / "words" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def lexicon(language: Language) -> Lexicon:
+    data = load(language)
+    gap = " ?" if language == "en" else ""
+    trivial = "|".join(re.escape(word) for word in _longest(data["trivial"]))
+    boundary = r"(?!\w)" if language == "en" else ""
+    return Lexicon(
+        language=language,
+        # Atomic and possessive, so that no input makes it go back over its choices.
+        trivial=re.compile(f"(?>(?:{trivial}){boundary}{gap})++", re.IGNORECASE),
+        question=_any(data["question"]),
+        tag=_any(data["tag"]),
+        hypothetical=_any(data["hypothetical"]),
+        retraction=_any(data["retraction"]),
+        retraction_split=_any(data["retraction_split"]),
+        rejected=_any(data["rejected"]),
+        abandoned=_any(data["abandoned"]),
+        joke=_any(data["joke"]),
+        promise=_any(data["promise"]),
+        future=_any(data["future"]),
+        address=tuple(re.compile(pattern, re.IGNORECASE) for pattern in data["address"]),
+        limit=_any(data["limit"]),
+        polite=_any(data["polite"]),
+        polite_tone=data["polite_tone"],
+        casual_tone=data["casual_tone"],
+        user_word=data["user_word"],
+        stop=frozenset(data["stop"]),
+        particles=_longest(data.get("particles", ())),
+        copulas=_longest(data.get("copulas", ())),
+        verbal=_longest(data.get("verbal", ())),
+        kinds=tuple(Kind(kind["name"], kind["importance"], _any(kind["patterns"])) for kind in data["kind"]),
+    )
+
+
+def _longest(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(words, key=len, reverse=True))
+
+
+def _any(patterns: list[str]) -> Pattern:
+    return (
+        re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE) if patterns else _NEVER
+    )

@@ -1,0 +1,151 @@
+"""The offline extractor as a provider: a window in, an answer in JSON out, by rules alone."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+
+from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
+from infra.offline_extractor.dates import Dated, find_dates
+from infra.offline_extractor.judgement import Statement, kept_statements, promises_of
+from infra.offline_extractor.lexicon import Language, language_of, lexicon
+from infra.offline_extractor.relationship import updated_state
+from infra.offline_extractor.terms import search_terms
+from models.quotes import USER, speaker_of
+from models.requests import WindowMessage, WindowRequest
+
+# The bounds of the answer stay below those of the parser, so that nothing of ours is dropped there.
+MAX_QUOTES = 24
+MAX_SUMMARY = 1_500
+MAX_PLAN = 400
+
+
+class OfflineExtractor:
+    """An ExtractionProvider with no key and no network; the same window always gives the same answer."""
+
+    provider = "offline"
+    model = "keepsake-rules"
+    prompt = "offline-rules"
+    prompt_version = "1"
+    offline = True
+
+    async def extract(self, request: WindowRequest) -> str:
+        return json.dumps(answer(request), ensure_ascii=True)
+
+
+def answer(request: WindowRequest) -> dict[str, object]:
+    """The answer in the format of models/extraction.py."""
+    users = [(i, m) for i, m in enumerate(request.messages) if m.role == "user"]
+    language = _language(m.text for _, m in users)
+    spoken = [clause for i, m in users for clause in clauses(i, m.text, language_of(m.text) or language)]
+    promises = [
+        (i, speaker, text)
+        for i, m in enumerate(request.messages)
+        if m.role == "assistant" and (speaker := speaker_of(m, request.character_ids)) is not None
+        for text in promises_of(m.text)
+    ]
+    kept = kept_statements(spoken)
+    if not kept and not promises:
+        return {"nothing": True}
+    days = {i: _day(m) for i, m in enumerate(request.messages)}
+    statements = [Statement(c, tuple(find_dates(c.text, days[c.index], c.language))) for c in kept]
+    return {
+        "summary": _summary(statements, promises),
+        "keyDetails": _details(statements, promises, request),
+        "importance": max([c.importance for c in kept] + [7 for _ in promises]),
+        "searchTerms": search_terms((*(c.text for c in kept), *(text for _, _, text in promises)), language),
+        "involved": _involved(request),
+        "plans": _plans(statements, days),
+        "date": _event_date(statements, days, users[-1][0] if users else None),
+        "category": None,
+        "relationshipStates": {
+            character: state.model_dump() if state else None
+            for character in request.character_ids
+            for state in [
+                updated_state(
+                    request.relationships.get(character),
+                    [m.text[:MAX_TEXT] for _, m in users],
+                    kept,
+                    [text for _, speaker, text in promises if speaker == character],
+                    lexicon(language),
+                )
+            ]
+        },
+    }
+
+
+def _language(texts: Iterable[str]) -> Language:
+    """The language of most messages."""
+    counts = Counter(found for text in texts if (found := language_of(text)))
+    return counts.most_common(1)[0][0] if counts else "en"
+
+
+def _day(message: WindowMessage) -> date:
+    return datetime.fromisoformat(message.sent_at).date()
+
+
+def _summary(statements: Sequence[Statement], promises: Sequence[tuple[int, str, str]]) -> str:
+    """What was said, in its own words, days in figures; of too much the weightiest."""
+    parts = [(s.clause.importance, s.clause.index, s.clause.start, s.dated_text()) for s in statements]
+    parts += [(7, index, 0, f"{speaker}: {text}") for index, speaker, text in promises]
+    chosen: list[tuple[int, int, str]] = []
+    room = MAX_SUMMARY
+    for _, index, start, text in sorted(parts, key=lambda part: (-part[0], part[1], part[2])):
+        if len(text) + 2 <= room:
+            room -= len(text) + 2
+            chosen.append((index, start, text))
+    return ". ".join(dict.fromkeys(text for _, _, text in sorted(chosen)))
+
+
+def _details(
+    statements: Sequence[Statement], promises: Sequence[tuple[int, str, str]], request: WindowRequest
+) -> list[dict[str, str]]:
+    quotes = [(s.clause.importance, s.clause.index, s.clause.start, USER, s.clause.text) for s in statements]
+    quotes += [(8, index, 0, speaker, text) for index, speaker, text in promises]
+    if not statements:
+        # A promise alone: the user's words that it answers.
+        before = [m.text for m in request.messages[: promises[0][0]] if m.role == "user" and m.text.strip()]
+        quotes += [(8, -1, 0, USER, text[:MAX_PLAN]) for text in before[-1:]]
+    best = sorted(quotes, key=lambda quote: (-quote[0], quote[1], quote[2]))[:MAX_QUOTES]
+    return [
+        {"type": "quote", "speaker": speaker, "text": text, "context": ""}
+        for _, _, _, speaker, text in sorted(best, key=lambda quote: (quote[1], quote[2]))
+    ]
+
+
+def _plans(statements: Sequence[Statement], days: dict[int, date]) -> list[dict[str, str]]:
+    plans = []
+    for statement in statements:
+        clause = statement.clause
+        today = days[clause.index]
+        ahead = [d for d in statement.dates if _is_plan(d, clause, today)]
+        plans += [{"date": dated.iso, "text": clause.text[:MAX_PLAN]} for dated in ahead]
+    return plans[:16]
+
+
+def _is_plan(dated: Dated, clause: Clause, today: date) -> bool:
+    """Later than the day it was said; or that day itself, where the words look ahead."""
+    if len(dated.iso) < 10:
+        return dated.iso > today.isoformat()[: len(dated.iso)]
+    day = date.fromisoformat(dated.iso)
+    return day > today or (day == today and bool(lexicon(clause.language).future.search(clause.text)))
+
+
+def _event_date(statements: Sequence[Statement], days: dict[int, date], last: int | None) -> str | None:
+    """The day of the weightiest statement: the past day that it names, else the day on which it was said."""
+    if not statements:
+        return days[last].isoformat() if last is not None else None
+    best = max(statements, key=lambda s: s.clause.importance)
+    today = days[best.clause.index]
+    past = [d.iso for d in best.dates if len(d.iso) == 10 and d.iso < today.isoformat()]
+    return past[0] if past else today.isoformat()
+
+
+def _involved(request: WindowRequest) -> list[str]:
+    """In a scene, the characters that spoke or were named; the one character otherwise."""
+    if len(request.character_ids) == 1:
+        return list(request.character_ids)
+    speakers = {m.speaker for m in request.messages if m.role == "assistant"}
+    text = " ".join(m.text[:MAX_TEXT] for m in request.messages if m.role == "user").casefold()
+    found = [c for c in request.character_ids if c in speakers or c.casefold() in text]
+    return found or list(request.character_ids)
