@@ -1,14 +1,14 @@
 """Where a pair stands: its threads and relationship by the ledger's rows, its memories by the index."""
 
 import asyncio
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
 
 from agents.opening import CannotBeOpened, MemoryOpener, answer_memory
 from agents.ports import CannotOpen, Counters, RecallIndex, RowSource
 from agents.row_codec import Overlay, RowCodec
-from models.candidates import MemoryPage
 from models.ids import split_cast
-from models.memory import RelationshipState
+from models.memory import MemoryKind, RelationshipState
 from models.pair import PairStatus, ThreadStatus
 from models.recall import MemoryList
 from models.rows import PairKey, Rows, ThreadKey, ThreadQueue, ThreadRow, UserKey
@@ -65,20 +65,42 @@ class Pairs:
             last_message_at=datetime.fromtimestamp(spoke / 1000, UTC) if spoke else None,
         )
 
-    def memories(self, page: MemoryPage) -> MemoryList:
-        """A page of memories, opened. Those that do not open are left out; `degraded` tells a missing key."""
-        opened = []
-        unknown = False
+    async def page(
+        self,
+        user: str,
+        character: str,
+        *,
+        kinds: Sequence[MemoryKind] | None,
+        date_from: date | None,
+        date_to: date | None,
+        limit: int,
+        cursor: str | None,
+    ) -> MemoryList:
+        """A page of the pair's memories, opened. Those that do not open are left out; `degraded` tells a
+        missing key. InvalidCursor; StoreUnavailable when PostgreSQL is away."""
+        page = await self._index.memories_page(
+            user,
+            character,
+            kinds=kinds or None,
+            date_from=date_from,
+            date_to=date_to,
+            limit=limit,
+            cursor=cursor,
+        )
+        memories = []
+        unknown = offline = False
         for stored in page.memories:
             try:
-                opened.append(answer_memory(stored, self._opener.open(stored)))
+                memories.append(answer_memory(stored, self._opener.open(stored)))
             except CannotBeOpened as error:
                 self._counters.count(f"memory_{error.reason}")
                 unknown = unknown or error.reason == "unknown_key"
+            else:
+                offline = offline or stored.offline
         return MemoryList(
-            memories=tuple(opened),
+            memories=tuple(memories),
             degraded="keys_unavailable" if unknown else None,
-            offline=any(stored.offline for stored in page.memories),
+            offline=offline,
             cursor=page.cursor,
         )
 

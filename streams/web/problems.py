@@ -1,5 +1,7 @@
 """Errors as `application/problem+json` (RFC 9457); never with a word of what was sent."""
 
+import logging
+import traceback
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -8,8 +10,11 @@ import orjson
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from models.recall import Filters, RecallRequest
+
+log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
@@ -44,7 +49,7 @@ class Problem(Exception):
 
 
 def field_errors(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """pydantic's errors as places and sentences, without the input that they carry.
+    """Pydantic's errors as places and sentences, without the input that they carry.
 
     Its sentences speak of the schema only; a place may hold a name of the sender's (a field that is not
     allowed), which is left out.
@@ -73,9 +78,7 @@ async def on_validation_error(_request: Request, error: Exception) -> Response:
     errors = error.errors()
     if any(item["type"] == "json_invalid" for item in errors):
         return Problem(400, "The body is not JSON in UTF-8.").response()
-    return Problem(
-        422, "Some fields are not as they must be.", errors=field_errors(errors)
-    ).response()
+    return Problem(422, "Some fields are not as they must be.", errors=field_errors(errors)).response()
 
 
 async def on_http_error(_request: Request, error: Exception) -> Response:
@@ -90,5 +93,25 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
     return Problem(error.status_code, detail, headers=error.headers).response()
 
 
-async def on_failure(_request: Request, _error: Exception) -> Response:
-    return Problem(500, "The service failed; its log says where.").response()
+class ContainFailures:
+    """Answers 500 for what nobody expected, and logs where it was, not what it says: that may hold text."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noting(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:  # noqa: BLE001  # the last place where it can be caught
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            log.error("Failed: %s in %s, line %s", type(error).__name__, frame.name, frame.lineno)
+            if not started:
+                problem = Problem(500, "The service failed; its log says where.")
+                await problem.response()(scope, receive, send)

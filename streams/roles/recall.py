@@ -1,0 +1,263 @@
+"""`keepsake run recall`: the HTTP service, with its view of the ledger's state and its pool."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+
+from agents.codec import MemoryCipher
+from agents.opening import MemoryOpener
+from agents.pairs import Pairs
+from agents.recall import Recall, RecallRules
+from agents.row_codec import RowCodec
+from infra.metrics import PrometheusCounters
+from infra.offline_embedder import OfflineEmbedder
+from infra.sealing import AesGcmSealer, KeysError, load_master_keys
+from models.ranking import RankingRules
+from models.topics import CHAT
+from sql.pool import Pool, create_pool
+from sql.recall_store import RecallStore
+from streams.heartbeat import Heartbeat
+from streams.places import PlaceUnknown, database_url, kafka_bootstrap
+from streams.publisher import LogUnavailable, Publisher
+from streams.readiness import Probes
+from streams.run import Refused, own_directory
+from streams.settings import Settings
+from streams.view import TableView
+from streams.view_store import ViewStore
+from streams.web.app import Services, make_app
+from streams.web.auth import TokenSource
+from streams.web.messages import MessageReader
+
+log = logging.getLogger(__name__)
+
+ROLE = "recall"
+LOOK_SECONDS = 1.0
+STOP_SECONDS = 5
+POOL_SIZE = 8
+
+
+def recall_rules(settings: Settings) -> RecallRules:
+    return RecallRules(
+        candidates=settings.candidates,
+        limit=settings.memory_limit,
+        query_terms=settings.query_terms,
+        deadline_seconds=settings.recall_deadline_seconds,
+        ranking=RankingRules(
+            half_life=settings.decay_half_life,
+            floor=settings.decay_floor,
+            k=settings.rrf_k,
+            slot_importance=settings.slot_importance,
+            slots=settings.slots,
+        ),
+    )
+
+
+def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -> None:
+    """Serve in the foreground until SIGTERM or SIGINT; leaves with the exit code."""
+    try:
+        servers = bootstrap or kafka_bootstrap(settings)
+        keys = settings.master_keys_file or settings.data_dir / "keys.json"
+        inline = settings.master_keys.get_secret_value() if settings.master_keys else None
+        sealer = AesGcmSealer(load_master_keys(keys, inline))
+        dsn = database_url(settings)
+        with own_directory(settings, ROLE, instance) as directory, _listen(settings) as listening:
+            service = RecallService(settings, servers, dsn, sealer, directory)
+            raise SystemExit(asyncio.run(service.serve(listening, instance)))
+    except (Refused, PlaceUnknown, KeysError) as refusal:
+        raise SystemExit(f"keepsake {ROLE}: {refusal}") from refusal
+
+
+class RecallService:
+    """The service and everything that it holds open. It serves whatever is away: degraded, and not ready."""
+
+    def __init__(
+        self, settings: Settings, bootstrap: str, dsn: str, sealer: AesGcmSealer, directory: Path
+    ) -> None:
+        self._settings = settings
+        self._bootstrap = bootstrap
+        self._dsn = dsn
+        self._sealer = sealer
+        self._directory = directory
+
+    async def serve(self, listening: socket.socket, instance: str) -> int:
+        """Serve until told to stop; the exit code."""
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        heartbeat = Heartbeat(self._settings.data_dir, ROLE, instance)
+        heartbeat.update("starting")
+        try:
+            async with self._opened() as (services, view, probes):
+                config = uvicorn.Config(
+                    make_app(services),
+                    log_config=None,
+                    access_log=False,
+                    lifespan="off",
+                    server_header=False,
+                    timeout_graceful_shutdown=STOP_SECONDS,
+                )
+                server = _Server(config)
+                tasks = {
+                    asyncio.create_task(server.serve(sockets=[listening]), name="HTTP server"),
+                    asyncio.create_task(view.run(), name="table view"),
+                    asyncio.create_task(
+                        self._beat(heartbeat, view, probes, _url(self._settings, listening)), name="heartbeat"
+                    ),
+                }
+                stop = asyncio.create_task(stopping.wait())
+                await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
+                code = 0 if stopping.is_set() else _report(tasks)
+                heartbeat.update("stopping")
+                server.should_exit = True
+                await _end(tasks, stop)
+                return code
+        finally:
+            heartbeat.remove()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[tuple[Services, TableView, Probes]]:
+        settings = self._settings
+        store = ViewStore(self._directory / "view")
+        embedder = OfflineEmbedder()
+        publisher = Publisher(self._bootstrap)
+        try:
+            # No connection is made yet, so PostgreSQL may be away.
+            pool = await create_pool(self._dsn, min_size=0, max_size=POOL_SIZE)
+            try:
+                view = TableView(store, self._bootstrap, settings.partitions)
+                probes = Probes(
+                    {
+                        "view": lambda: _look_at_view(view),
+                        "database": lambda: _look_at_database(pool),
+                        "kafka": lambda: _look_at_kafka(publisher),
+                    }
+                )
+                # The first text would wait for the model otherwise.
+                warming = asyncio.create_task(embedder.warm_up())
+                yield self._services(view, publisher, pool, embedder, probes), view, probes
+                await warming
+            finally:
+                pool.terminate()
+        finally:
+            embedder.close()
+            await publisher.stop()
+            store.close()
+
+    def _services(
+        self, view: TableView, publisher: Publisher, pool: Pool, embedder: OfflineEmbedder, probes: Probes
+    ) -> Services:
+        settings = self._settings
+        counters = PrometheusCounters(ROLE)
+        codec = RowCodec(self._sealer)
+        opener = MemoryOpener(MemoryCipher(self._sealer, codec.pairs), view)
+        index = RecallStore(pool)
+        return Services(
+            recall=Recall(
+                index=index,
+                embedder=embedder,
+                opener=opener,
+                sealer=self._sealer,
+                counters=counters,
+                rules=recall_rules(settings),
+            ),
+            pairs=Pairs(
+                index=index,
+                rows=view,
+                codec=codec,
+                opener=opener,
+                counters=counters,
+                threshold=settings.threshold,
+            ),
+            log=publisher,
+            view=view,
+            readiness=probes,
+            tokens=TokenSource(
+                settings.token.get_secret_value() if settings.token else None, settings.data_dir / "token"
+            ),
+            reader=MessageReader(settings.partitions, settings.zone),
+            counters=counters,
+        )
+
+    async def _beat(self, heartbeat: Heartbeat, view: TableView, probes: Probes, url: str) -> None:
+        while True:
+            await probes.refresh()
+            heartbeat.update("running", view.lag(), url)
+            # A view that could not follow its log for too long is to be discarded (design, section 2).
+            if view.caught_up:
+                (self._directory / "last_used").touch()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but signals are ours: its own handling raises them again at the end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _listen(settings: Settings) -> Iterator[socket.socket]:
+    address = (settings.http_host, settings.http_port)
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server(address, family=family, backlog=512)
+    except OSError as error:
+        raise Refused(
+            f"cannot listen on {settings.http_host}:{settings.http_port} ({error.strerror}): "
+            "set KEEPSAKE_HTTP_PORT to a free port, or to 0 for any, and KEEPSAKE_HTTP_HOST to an address here"
+        ) from error
+    with listening:
+        yield listening
+
+
+def _url(settings: Settings, listening: socket.socket) -> str:
+    host = settings.http_host
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+async def _look_at_view(view: TableView) -> str | None:
+    return None if view.caught_up else "the view of the ledger's state is not at the end of its log"
+
+
+async def _look_at_database(pool: Pool) -> str | None:
+    try:
+        await pool.fetchval("SELECT 1 FROM user_memories LIMIT 1")
+    except Exception as error:  # noqa: BLE001  # away, not provisioned, wrong password: all the same here
+        return f"PostgreSQL does not answer ({type(error).__name__})"
+    return None
+
+
+async def _look_at_kafka(publisher: Publisher) -> str | None:
+    try:
+        await publisher.end_offset(CHAT, 0)
+    except LogUnavailable as error:
+        return f"Kafka does not answer ({error})"
+    return None
+
+
+def _report(tasks: set[asyncio.Task[None]]) -> int:
+    """One of the tasks ended by itself: say which, without what it says."""
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            error = task.exception()
+            reason = type(error).__name__ if error else "its end"
+            log.error("The %s was stopped by %s", task.get_name(), reason)
+    return 1
+
+
+async def _end(tasks: set[asyncio.Task[None]], stop: asyncio.Task[object]) -> None:
+    """Let requests in flight be answered, then end the rest."""
+    stop.cancel()
+    serving = [task for task in tasks if task.get_name() == "HTTP server"]
+    await asyncio.wait(serving, timeout=STOP_SECONDS + 2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
