@@ -1,9 +1,13 @@
 """The fold, case by case: counting, cutting, the queue, attempts."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
+from agents.ports import CannotOpen
 from models.commands import Flush, Retry
+from models.fold import fold
 from models.ids import CAST_SEP
 from models.rows import MessageKey
 from models.rules import Rules
@@ -147,6 +151,50 @@ def test_a_tick_is_void_when_the_position_has_changed() -> None:
     assert ranges(ledger, "A") == []
 
 
+def test_a_tick_of_another_position_closes_nothing_however_late() -> None:
+    ledger = Ledger()
+    talk(ledger, "u")
+    (tick,) = ledger.ticks(START + 31 * MINUTE, 1, 0)
+    talk(ledger, "u", first=1, at=START + 29 * MINUTE)
+    ledger.fold([replace(tick, timestamp=START + 120 * MINUTE)])
+    assert ranges(ledger, "A") == []
+
+
+def test_a_tick_that_the_log_has_before_the_limit_closes_nothing() -> None:
+    ledger = Ledger()
+    talk(ledger, "u")
+    (tick,) = ledger.ticks(START + 31 * MINUTE, 1, 0)
+    ledger.fold([replace(tick, timestamp=START + 30 * MINUTE)])
+    assert ranges(ledger, "A") == []
+    ledger.fold([replace(tick, timestamp=START + 30 * MINUTE + 1)])
+    assert ranges(ledger, "A") == [(1, 1)]
+
+
+def test_the_same_send_tick_twice_asks_once() -> None:
+    ledger = Ledger()
+    talk(ledger, "uuuuua")
+    (tick,) = ledger.ticks(START + 10 * MINUTE, 6, 0)
+    ledger.fold([tick, tick])
+    assert len(ledger.asked()) == 2
+
+
+def test_a_sealed_message_opens_at_its_own_position_only() -> None:
+    ledger = Ledger()
+    talk(ledger, "uu")
+    first, second = MessageKey("u", "A", 1, 1).encode(), MessageKey("u", "A", 1, 2).encode()
+    ledger.committed[first] = ledger.committed[second]
+    with pytest.raises(CannotOpen):
+        ledger.rows().get(MessageKey("u", "A", 1, 1))
+
+
+def test_a_record_in_another_partition_is_a_dead_letter_that_names_the_partitioner() -> None:
+    ledger = Ledger()
+    ledger.fold([replace(chat_record(0), partition=3)])
+    assert ledger.counts.names["dead_wrong_partition"] == 1
+    assert b"murmur2_random" in (ledger.outputs[0].value or b"")
+    assert not ledger.committed
+
+
 def test_no_tick_before_limit_and_margin() -> None:
     ledger = Ledger()
     talk(ledger, "uuuuu")
@@ -272,8 +320,7 @@ def test_an_unanswered_request_is_sent_again_with_growing_waits() -> None:
     now, waits = START + 5_000, []
     for round_ in range(4):
         at = next(t for t in range(now, now + 10_000 * MINUTE, 10_000) if ledger.ticks(t, 6, round_))
-        ticks = [Ledger.ticks(ledger, at + 61_000, 6, round_)][0]
-        ledger.fold([tick for tick in ticks])
+        ledger.fold(ledger.ticks(at + 61_000, 6, round_))
         waits.append(at - now)
         now = at + 61_000
     assert len(ledger.asked()) == 5
@@ -379,17 +426,13 @@ def test_times_without_offset_and_far_ahead() -> None:
 
 
 def test_an_event_that_breaks_the_fold_is_set_aside_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import agents.ledger
-
-    real = agents.ledger.fold
-
     def breaks(rows, event, timestamp, rules, mint):  # type: ignore[no-untyped-def] # stands in for fold
-        effects = real(rows, event, timestamp, rules, mint)
+        effects = fold(rows, event, timestamp, rules, mint)
         if getattr(event, "message_id", "") == "m1":
             raise ZeroDivisionError
         return effects
 
-    monkeypatch.setattr(agents.ledger, "fold", breaks)
+    monkeypatch.setattr("agents.ledger.fold", breaks)
     ledger = Ledger()
     ledger.fold([chat_record(offset) for offset in range(3)])
     assert ledger.thread("A").last_position == 2
