@@ -183,7 +183,9 @@ def _ask(rows: Rows, key: WindowKey, window: WindowRow, timestamp: int, rules: R
 def _remember(
     rows: Rows, key: WindowKey, window: WindowRow, result: WindowResult, pairs: dict[str, PairRow]
 ) -> list[Effect]:
-    assert result.memory is not None and result.provenance is not None and window.source is not None
+    assert result.memory is not None
+    assert result.provenance is not None
+    assert window.source is not None
     memory = memory_id(window.request_id, 1)
     effects: list[Effect] = []
     for name, pair in pairs.items():

@@ -85,7 +85,7 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
         size = random.randint(0, 7)
         batch = records[position : position + size]
         asked = ledger.asked()
-        results = []
+        results: list[Record] = []
         while answered + len(results) < len(asked) and random.random() < 0.6:
             request = asked[answered + len(results)]
             results.append(result_record(ledger.requests, request, "memory", offset))

@@ -1,7 +1,6 @@
 """Sealing: known answers, bound contexts, rotation, and what is refused."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -58,7 +57,10 @@ def test_known_answers_of_the_derived_keys() -> None:
     assert sealer.open_deployment(bytes.fromhex(KNOWN_DEPLOYMENT), b"request\x1f1") == "비밀".encode()
 
 
-KNOWN_WRAPPED = "026b316e6e6e6e6e6e6e6e6e6e6e6e76b472e19e4bb9dcf5d7c0075bfd4d32a5698e98312edcfbb0cadfef61ebe1d4617481f0e81768479eacafdce682b82c"
+KNOWN_WRAPPED = (
+    "026b316e6e6e6e6e6e6e6e6e6e6e6e76b472e19e4bb9dcf5d7c0075bfd4d32a5"
+    "698e98312edcfbb0cadfef61ebe1d4617481f0e81768479eacafdce682b82c"
+)
 KNOWN_DEPLOYMENT = "026b316e6e6e6e6e6e6e6e6e6e6e6ef84e9ef8439d19480e38de01852b73eabf9d577d8a5c"
 
 
@@ -98,7 +100,7 @@ def test_a_memory_opens_by_any_of_its_pairs_until_all_are_destroyed() -> None:
     refs = [CharacterSeq(character_id=name, seq=1, epoch=1) for name in ("A", "B")]
     wrapped = [pairs.new_wrapped_key("u", name, 1) for name in ("A", "B")]
     payload = memories.seal("m", "u", refs, wrapped, CONTENT)
-    both = {("u", "A", 1): wrapped[0], ("u", "B", 1): wrapped[1]}
+    both: dict[tuple[str, str, int], bytes | None] = {("u", "A", 1): wrapped[0], ("u", "B", 1): wrapped[1]}
     assert memories.open("m", "u", refs, payload, Keys(both)) == CONTENT
     assert memories.open("m", "u", refs, payload, Keys({**both, ("u", "A", 1): None})) == CONTENT
     with pytest.raises(DestroyedKey):
@@ -146,7 +148,7 @@ def test_a_file_of_keys_is_made_once_and_private(tmp_path: Path) -> None:
     first = path.read_text()
     assert not ensure_master_keys(path)
     assert path.read_text() == first
-    assert os.listdir(path.parent) == ["keys.json"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["keys.json"]
     assert load_master_keys(path) == MasterKeys.from_json(first, "test")
 
 
