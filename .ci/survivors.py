@@ -1,6 +1,6 @@
 """End what a CI run left running: survivors.py MARK; exit code 1 if there was any.
 
-MARK is the value of KEEPSAKE_CI_RUN in the environment of every process that the run started.
+MARK is the value of CI_RUN_MARK in the environment of every process that the run started.
 """
 
 import sys
@@ -26,7 +26,7 @@ def main(mark: str) -> int:
 
 def has(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.environ().get("KEEPSAKE_CI_RUN") == mark
+        return process.environ().get("CI_RUN_MARK") == mark
     except (psutil.Error, OSError):
         return False
 
