@@ -2,7 +2,8 @@
 
 `KEEPSAKE_FAULT=name` kills the process (SIGKILL to itself) the first time it passes the point of that
 name; `name:3` the third time. `KEEPSAKE_FAULT_ONCE_FILE` names a file: the fault only strikes while it
-does not exist, and makes it first, so that a restarted process lives.
+does not exist, and makes it first, so that a restarted process lives. `KEEPSAKE_FAULT_SIGNAL=SIGSTOP` stops
+the process there instead.
 """
 
 import os
@@ -30,4 +31,4 @@ def fault_point(name: str) -> None:
             Path(once).touch(exist_ok=False)
         except FileExistsError:
             return
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.Signals[os.environ.get("KEEPSAKE_FAULT_SIGNAL", "SIGKILL")])

@@ -5,7 +5,7 @@ A stateless role (extractor, indexer) is wired like this:
     app = make_app(settings, EXTRACTOR_GROUP, role="extractor", instance=instance)
     consume(app, [REQUESTED], handler, concurrency=8)       # handler.handle(record), up to 8 at once
     consume_batches(app, [CREATED, CHANGED], batch_handler)  # batch_handler.handle_batch(records)
-    raise SystemExit(run_app(app))                           # streams/run.py; blocks until SIGTERM, SIGINT or a failure
+    raise SystemExit(run_app(app))                           # streams/run.py; until SIGTERM or a failure
 
 - One app may have several agents, on the same topics too: a partition's committed offset is that of
   the slowest. Names of agents default to the handler's class.

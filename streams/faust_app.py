@@ -26,6 +26,7 @@ from faust.transport.consumer import RecordMap
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from infra.engines import read_engines
 from streams.delivery import Deliveries
 from streams.settings import Settings
 
@@ -92,7 +93,10 @@ class Consumer(driver.Consumer):
         finally:
             deliveries.rewound(positions)
 
-    async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
+    async def _wait_next_records(  # Faust calls it so
+        self,
+        timeout: float,  # noqa: ASYNC109
+    ) -> tuple[RecordMap | None, set[TP] | None]:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)  # type: ignore[arg-type]  # as Faust itself does
         deliveries = self.app.deliveries
@@ -245,11 +249,10 @@ def make_app(
 ) -> StreamApp:
     """A Faust app of this group; its files are below `data_dir/roles/<role>-<instance>`.
 
-    `bootstrap` (host:port,…) defaults to `settings.kafka_bootstrap`. `conf` overrides Faust's settings.
+    `bootstrap` (host:port,…) defaults to that of the settings, or of the local engines. `conf` overrides
+    Faust's settings.
     """
-    servers = bootstrap or settings.kafka_bootstrap
-    if not servers:
-        raise ValueError("no Kafka broker is known: set KEEPSAKE_KAFKA_BOOTSTRAP, or run `keepsake up`")
+    servers = bootstrap or settings.kafka_bootstrap or local_bootstrap(settings)
     directory = role_directory(settings, role, instance)
     options: dict[str, Any] = {
         "datadir": directory,
@@ -274,6 +277,14 @@ def make_app(
     return StreamApp(
         group, settings=settings, role=role, instance=instance, bootstrap=servers, **{**options, **conf}
     )
+
+
+def local_bootstrap(settings: Settings) -> str:
+    """The broker of `keepsake engines up`."""
+    local = read_engines(settings.data_dir).kafka
+    if local is None:
+        raise SystemExit("no Kafka broker is known: set KEEPSAKE_KAFKA_BOOTSTRAP, or run `keepsake up`")
+    return local.bootstrap
 
 
 def group_instance_id(role: str, instance: str, directory: Path) -> str:

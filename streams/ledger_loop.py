@@ -2,8 +2,9 @@
 
 The agent sorts what arrives into inboxes by partition number. Each assigned number has a task that takes
 what may be folded (streams/inbox.py), at most `batch_events`, and commits it (streams/transaction.py).
-While one partition's transaction is on its way the others fold. A batch waits up to `batch_milliseconds` for
-events that were fetched already; a lone message never waits. Folding is CPU work in one loop, so never two at once.
+While one partition's transaction is on its way the others fold. A batch waits up to `batch_milliseconds`
+for events that were fetched already; a lone message never waits. Folding is CPU work in one loop, so never
+two at once.
 
 When partitions are revoked the transactions under way are finished first; a partition is folded again
 only after fencing, recovery and new positions. Positions are those of the recovered rows, which hold the
@@ -156,8 +157,8 @@ class Ledger:
             position = starts.get(tp) or 0 if applied is None else applied
             if position > (ends.get(tp) or 0):
                 raise Refused(
-                    f"{tp.topic}/{tp.partition} ends at {ends.get(tp) or 0}, but the state has applied it up to "
-                    f"{position}: the topic was recreated or cut off. {BRING_BACK}"
+                    f"{tp.topic}/{tp.partition} ends at {ends.get(tp) or 0}, but the state has applied it "
+                    f"up to {position}: the topic was recreated or cut off. {BRING_BACK}"
                 )
             positions[tp] = position
         self._command_ends = {tp.partition: ends.get(tp) or 0 for tp in tps if tp.topic == COMMAND}
@@ -242,7 +243,7 @@ class Ledger:
         """
         settings, chat = self._app.settings, TP(CHAT, partition.number)
         deadline = time.monotonic() + settings.batch_milliseconds / 1000
-        while (
+        while (  # noqa: ASYNC110  # a wake-up per event would cost more than this wait is to save
             partition.inbox.size(CHAT) < settings.batch_events
             and self._feed.next_undelivered(chat) is not None
             and time.monotonic() < deadline

@@ -53,6 +53,11 @@ class FencedTables(TableManager):
 
     fence: Callable[[set[int]], Awaitable[None]]
 
+    async def on_start(self) -> None:
+        """As Faust's, without its pause of a second for tables that are declared late: there is one."""
+        await self._update_channels()
+        await self.recovery.start()
+
     @property
     def recovery(self) -> Recovery:
         if self._recovery is None:
