@@ -25,6 +25,7 @@ class Engines:
 
 def read_engines(data_dir: Path) -> Engines:
     """What runs in this data directory."""
+    data_dir = data_dir.resolve()
     return Engines(read_kafka(data_dir), read_postgres(data_dir))
 
 

@@ -18,10 +18,12 @@ from infra.engines.artifacts import kafka_jars
 from infra.engines.processes import (
     EngineError,
     ProcessRecord,
+    find_running,
     free_port,
     last_lines,
     read_record,
     record_of,
+    record_start,
     spawn,
     stop_process,
     write_record,
@@ -30,7 +32,14 @@ from infra.engines.processes import (
 START_SECONDS = 90.0
 POLL_SECONDS = 0.2
 MINIMUM_JAVA = 17
-JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
+MAIN_CLASS = "kafka.Kafka"
+JVM = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +52,8 @@ class KafkaState:
 
 def read_kafka(data_dir: Path) -> KafkaState | None:
     """The broker of this data directory, None if it does not run."""
-    record = read_record(_record_path(data_dir))
-    if record is None or not record.alive():
+    record = _running(data_dir)
+    if record is None:
         return None
     return KafkaState(f"127.0.0.1:{record.port}", record.pid)
 
@@ -69,8 +78,13 @@ def start_kafka(data_dir: Path, progress: Callable[[str], None]) -> KafkaState:
     _format(java, jars, home, config)
     progress(f"starting Apache Kafka on 127.0.0.1:{port}")
     log = _log_path(data_dir)
-    command = [java, *JVM, f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", "-cp", jars]
-    pid = spawn([*command, "kafka.Kafka", str(config)], log, cwd=home)
+    # Kafka's compression libraries unpack themselves there: not where others clean up.
+    scratch = home / "tmp"
+    scratch.mkdir(exist_ok=True)
+    properties = {"log4j2.configurationFile": home / "log4j2.properties", "java.io.tmpdir": scratch}
+    command = [java, *JVM, *(f"-D{name}={value}" for name, value in properties.items()), "-cp", jars]
+    record_start(_record_path(data_dir), port)
+    pid = spawn([*command, MAIN_CLASS, str(config)], log, cwd=home)
     write_record(_record_path(data_dir), record_of(pid, port))
     state = KafkaState(f"127.0.0.1:{port}", pid)
     _wait(data_dir, state, progress)
@@ -79,8 +93,8 @@ def start_kafka(data_dir: Path, progress: Callable[[str], None]) -> KafkaState:
 
 def stop_kafka(data_dir: Path, progress: Callable[[str], None]) -> None:
     """Stop the broker; its port stays on record for the next start."""
-    record = read_record(_record_path(data_dir))
-    if record is not None and record.alive():
+    record = _running(data_dir)
+    if record is not None:
         progress("stopping Apache Kafka")
         stop_process(record)
 
@@ -89,6 +103,14 @@ def console_command(main_class: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's own tools, such as `org.apache.kafka.tools.ConsoleProducer`."""
     jars = os.pathsep.join(str(jar) for jar in kafka_jars(lambda line: None))
     return [_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, main_class, *arguments]
+
+
+def _running(data_dir: Path) -> ProcessRecord | None:
+    return find_running(_record_path(data_dir), (MAIN_CLASS, str(_config_path(data_dir / "kafka"))))
+
+
+def _config_path(home: Path) -> Path:
+    return home / "server.properties"
 
 
 def _record_path(data_dir: Path) -> Path:
@@ -141,7 +163,7 @@ def _write_config(home: Path, port: int, controller: int) -> Path:
         "auto.create.topics.enable": "false",
         "log.cleaner.dedupe.buffer.size": "33554432",
     }
-    config = home / "server.properties"
+    config = _config_path(home)
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     (home / "log4j2.properties").write_text(
         "rootLogger.level=warn\nrootLogger.appenderRef.out.ref=out\n"

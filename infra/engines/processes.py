@@ -2,10 +2,11 @@
 
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ class ProcessRecord:
 
     def alive(self) -> bool:
         """Whether that very process runs: a number that was given to another does not count."""
+        if not self.pid:
+            return False
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.created) < CREATE_TIME_SLACK
@@ -40,6 +43,31 @@ class ProcessRecord:
 
 def record_of(pid: int, port: int) -> ProcessRecord:
     return ProcessRecord(pid, psutil.Process(pid).create_time(), port)
+
+
+def find_running(path: Path, command_holds: Collection[str]) -> ProcessRecord | None:
+    """The process recorded at `path`, if it runs.
+
+    A start writes its port first, and its process when that is known. After a kill between the two, the
+    process is known by its command line, which holds every one of `command_holds`, and is recorded then.
+    """
+    record = read_record(path)
+    if record is None or record.alive():
+        return record
+    for process in psutil.process_iter():
+        # Processes of others, and those that end meanwhile, cannot be asked.
+        with suppress(psutil.Error, OSError):
+            if set(command_holds) <= set(process.cmdline()):
+                found = record_of(process.pid, record.port)
+                if found.alive():
+                    write_record(path, found)
+                    return found
+    return None
+
+
+def record_start(path: Path, port: int) -> None:
+    """Note the port of a process that is about to be started."""
+    write_record(path, ProcessRecord(0, 0.0, port))
 
 
 def read_record(path: Path) -> ProcessRecord | None:
@@ -68,6 +96,8 @@ def spawn(command: Sequence[str], log: Path, *, cwd: Path, user: str | None = No
             cwd=cwd,
             start_new_session=True,
             user=user,
+            group=pwd.getpwnam(user).pw_gid if user else None,
+            extra_groups=[] if user else None,
         )
     return process.pid
 

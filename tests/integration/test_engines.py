@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import socket
+import stat
+import sys
 from pathlib import Path
 
 import asyncpg
@@ -55,8 +57,6 @@ def test_killed_engines_come_back() -> None:
         asyncio.run(_execute(engines.database_url, "CREATE TABLE kept (x int)"))
         state = read_engines(engines.data_dir).postgres
         assert state is not None
-        for child in psutil.Process(state.pid).children():
-            child.send_signal(signal.SIGKILL)
         os.kill(state.pid, signal.SIGKILL)
         os.waitpid(state.pid, 0)
         engines.start_postgres()
@@ -96,9 +96,40 @@ def test_a_directory_that_postgres_cannot_enter_is_explained() -> None:
     try:
         engines.data_dir.chmod(0o700)
         with pytest.raises(EngineError, match="KEEPSAKE_DATA_DIR"):
-            start_engines(engines.data_dir, kafka=False, postgres=True, progress=told.append)
+            start_engines(engines.data_dir / "inner", kafka=False, postgres=True, progress=told.append)
     finally:
         engines.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as another user")
+def test_a_private_data_directory_of_root_is_opened_for_passing_and_said_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Nothing but the user's own programs on the PATH: no useradd, no Java.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    engines = LocalEngines(kafka=False)
+    try:
+        engines.data_dir.chmod(0o700)
+        lines: list[str] = []
+        start_engines(engines.data_dir, kafka=False, postgres=True, progress=lines.append)
+        assert stat.S_IMODE(engines.data_dir.stat().st_mode) == 0o711
+        assert str(engines.data_dir) in lines[0]
+        state = read_engines(engines.data_dir).postgres
+        assert state is not None
+        assert psutil.Process(state.pid).gids().real != 0
+    finally:
+        engines.close()
+
+
+def test_engines_started_just_before_a_kill_are_found_again() -> None:
+    with LocalEngines() as engines:
+        before = read_engines(engines.data_dir)
+        for name in ("kafka", "postgres"):
+            record = engines.data_dir / "run" / f"{name}.json"
+            data = json.loads(record.read_text())
+            # What the starter has written when it is killed between the start and its note of the process.
+            record.write_text(json.dumps({**data, "pid": 0, "created": 0.0}))
+        assert read_engines(engines.data_dir) == before
 
 
 def test_a_damaged_jar_is_fetched_again(tmp_path: Path, engines: LocalEngines) -> None:
