@@ -8,7 +8,7 @@ from typing import Literal
 
 from infra.offline_extractor.lexicon import Kind, Language, Lexicon, lexicon
 
-Label = Literal["empty", "question", "supposed", "retraction", "abandoned", "joke", "statement"]
+Label = Literal["empty", "question", "supposed", "denial", "retraction", "abandoned", "joke", "statement"]
 
 # Longer texts are pasted documents rather than talk: what is past this is not looked at.
 MAX_TEXT = 4_000
@@ -25,7 +25,11 @@ _PADDING = re.compile(rf"[\s\W_{_EMOJI}ㅋㅎㅠㅜ]+")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A piece of the message at `index`: `text` stands there from `start` on. `kind` None: no known kind."""
+    """A piece of the message at `index`: `text` stands there from `start` on. `kind` None: no known kind.
+
+    `lead` is what stood before it, with what was rejected between the two. A retraction or denial ("no, …")
+    has the text that follows the no; `opens`: it is the first of its message.
+    """
 
     index: int
     start: int
@@ -33,6 +37,13 @@ class Clause:
     label: Label
     kind: Kind | None
     language: Language
+    lead: str = ""
+    opens: bool = False
+
+    @property
+    def full(self) -> str:
+        """The whole clause without what was rejected in it."""
+        return f"{self.lead} {self.text}".strip()
 
     @property
     def importance(self) -> int:
@@ -73,29 +84,28 @@ def _parts(start: int, sentence: str, words: Lexicon) -> Iterator[tuple[int, str
 
 
 def _clause(index: int, start: int, text: str, asked: bool, words: Lexicon) -> Clause:
-    language = words.language
+    language, opens = words.language, start == 0
 
-    def made(label: Label, at: int = start, piece: str = text, kind: Kind | None = None) -> Clause:
-        return Clause(index, at, piece, label, kind, language)
+    def made(label: Label, at: int = start, piece: str = text, lead: str = "") -> Clause:
+        kind = _kind(piece, words) if piece and label in ("statement", "retraction", "denial") else None
+        return Clause(index, at, piece, label, kind, language, lead, opens)
 
-    if _is_trivial(text, words):
-        # "No." takes an offer back, and says nothing else.
-        return made("retraction" if words.retraction.fullmatch(text) else "empty")
     if words.joke.search(text):
         return made("joke")
     tail = words.tag.search(text)
     if tail and tail.start() > 3:
         text, asked = text[: tail.start()].rstrip(" ,、"), False
-    retracted = words.retraction.match(text)
-    if retracted and retracted.end():
-        rest = text[retracted.end() :]
-        start += retracted.end() + len(rest) - len(rest.lstrip())
-        text = rest.strip()
-        kind = _kind(text, words)
-        decided = kind is not None and not asked and not _supposed(text, words)
-        return made("retraction", start, text if decided else "", kind if decided else None)
-    start, text = _without_rejected(start, text, words)
-    if not text or _is_trivial(text, words):
+    for label, pattern in (("retraction", words.retraction), ("denial", words.denial)):
+        no = pattern.match(text)
+        if no and no.end():
+            rest = text[no.end() :].lstrip(" ,、")
+            at = start + len(text) - len(rest)
+            settled = not (asked or _supposed(rest, words) or _is_trivial(rest, words))
+            return made("retraction" if label == "retraction" else "denial", at, rest if settled else "")
+    if _is_trivial(text, words):
+        return made("empty")
+    start, text, lead = _without_rejected(start, text, words)
+    if _is_trivial(text, words):
         return made("empty", start, text)
     if words.abandoned.search(text):
         return made("abandoned", start, text)
@@ -103,26 +113,28 @@ def _clause(index: int, start: int, text: str, asked: bool, words: Lexicon) -> C
         return made("question", start, text)
     if _supposed(text, words):
         return made("supposed", start, text)
-    return made("statement", start, text, _kind(text, words))
+    return made("statement", start, text, lead)
 
 
 def _supposed(text: str, words: Lexicon) -> bool:
     return bool(words.hypothetical.search(text) or words.question.search(text))
 
 
-def _without_rejected(start: int, text: str, words: Lexicon) -> tuple[int, str]:
-    """The longest stretch of the clause that stands outside of what it says was not chosen."""
-    best_at, best = start, ""
+def _without_rejected(start: int, text: str, words: Lexicon) -> tuple[int, str, str]:
+    """Start and text of the longest stretch of the clause outside of what it says was not chosen, and what
+    stands before that."""
+    pieces: list[tuple[int, str]] = []
     at = 0
     for match in [*words.rejected.finditer(text), None]:
         piece = text[at : match.start() if match else len(text)]
         lead = len(piece) - len(piece.lstrip(" ,、"))
-        piece = piece[lead:].rstrip(" ,、")
-        # What comes after is the choice, so of equals the later one.
-        if piece and (len(piece) >= len(best) or (match is None and len(piece) >= 4)):
-            best_at, best = start + at + lead, piece
+        if stripped := piece.strip(" ,、"):
+            pieces.append((start + at + lead, stripped))
         at = match.end() if match else at
-    return best_at, best
+    if not pieces:
+        return start, "", ""
+    longest = max(range(len(pieces)), key=lambda number: (len(pieces[number][1]), number))
+    return *pieces[longest], " ".join(piece for _, piece in pieces[:longest])
 
 
 def _is_trivial(text: str, words: Lexicon) -> bool:

@@ -1,21 +1,31 @@
 """Which clauses of a window are kept (R8): settled ones; none weighed, taken back or said in jest."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import date
 
 from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
-from infra.offline_extractor.dates import Dated
+from infra.offline_extractor.dates import Dated, find_dates
 from infra.offline_extractor.lexicon import language_of, lexicon
 from infra.offline_extractor.terms import search_terms
 
 # Kinds that a later "no, …" can take back: what was meant to be, and what was just told.
-_REVOCABLE = frozenset({"plan", "meal", "purchase", "preference", "identity", "event", "training"})
+_REVOCABLE = frozenset(
+    {"plan", "meal", "purchase", "preference", "identity", "event", "training", "people", "work"}
+)
+_ANY = frozenset(kind.name for kind in lexicon("en").kinds)
+_UNDONE = frozenset({"plan", "meal", "purchase"})
+# What is left of a date at the beginning of what follows it: particles, punctuation.
+_AFTER_DATE = re.compile(r"^(?:에는|에|은|는|の|に|は|,|、|\s)+")
+# Only whether a text names a day is asked, not which.
+_ANY_DAY = date(2000, 1, 1)
 MAX_PROMISE = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A kept clause and the dates that its words name."""
+    """A kept clause and the dates that its words name (offsets are those of `clause.full`)."""
 
     clause: Clause
     dates: tuple[Dated, ...]
@@ -24,23 +34,32 @@ class Statement:
         """The clause with each day written out behind the words for it: "next Saturday (2026-02-14)"."""
         text, at = "", 0
         for dated in self.dates:
-            words = self.clause.text[at : dated.end]
+            words = self.clause.full[at : dated.end]
             text += words if dated.iso in words else f"{words} ({dated.iso})"
             at = dated.end
-        return text + self.clause.text[at:]
+        return text + self.clause.full[at:]
 
 
-def kept_statements(spoken: Sequence[Clause]) -> list[Clause]:
-    """The statements worth keeping, in order; none if all together they say too little for a memory."""
+def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -> list[Clause]:
+    """The statements worth keeping, in order; none if all together they say too little for a memory.
+
+    `answers` are the indexes of messages that follow one of the character's: a no that opens such a
+    message says no to the character, not to what the user said before.
+    """
     standing: list[Clause] = []
     for clause in spoken:
         if clause.label == "joke":
-            _take_back(standing, clause, any_kind=True)
+            _take_back(standing, clause, _ANY)
         elif clause.label == "retraction":
-            _take_back(standing, clause, any_kind=False)
-            if clause.text:
+            taken = _take_back(standing, clause, _REVOCABLE)
+            # What follows is the decision; or, if nothing had been settled, a reason against.
+            if clause.text and (clause.kind or taken):
                 standing.append(clause)
-        elif clause.label == "statement" and (clause.kind or _has_content(clause)):
+        elif clause.label == "denial" and not (clause.opens and clause.index in answers):
+            taken = _take_back(standing, clause, _UNDONE)
+            if clause.text and (clause.kind or taken):
+                standing.append(clause)
+        elif clause.label in ("statement", "denial") and (clause.kind or _has_content(clause)):
             standing.append(clause)
     if any(clause.kind for clause in standing):
         return standing
@@ -48,14 +67,29 @@ def kept_statements(spoken: Sequence[Clause]) -> list[Clause]:
     return standing if sum(_weight(clause) for clause in standing) >= 4 else []
 
 
-def _take_back(standing: list[Clause], by: Clause, *, any_kind: bool) -> None:
-    """Drop the last statement, if it was made just before."""
-    if not standing:
-        return
-    last = standing[-1]
-    near = last.index == by.index or by.index - last.index <= 2
-    if near and (any_kind or last.kind is None or last.kind.name in _REVOCABLE):
-        standing.pop()
+def _take_back(standing: list[Clause], by: Clause, kinds: Set[str]) -> bool:
+    """Drop the last statement, if it was made just before; of a day that is corrected, drop the day alone."""
+    last = standing[-1] if standing else None
+    if last is None or by.index - last.index > 2:
+        return False
+    wrong = find_dates(last.text, _ANY_DAY, last.language)
+    corrects = bool(wrong) and bool(find_dates(by.text, _ANY_DAY, by.language))
+    if last.kind and last.kind.name not in (_REVOCABLE if corrects else kinds):
+        return False
+    standing.pop()
+    if corrects:
+        standing.extend(_without(last, wrong))
+    return True
+
+
+def _without(clause: Clause, dates: Sequence[Dated]) -> list[Clause]:
+    """The longest stretch of a clause that names none of the dates, if it says anything."""
+    edges = [0, *(edge for dated in dates for edge in (dated.start, dated.end)), len(clause.text)]
+    start, end = max(zip(edges[::2], edges[1::2], strict=True), key=lambda pair: pair[1] - pair[0])
+    text = _AFTER_DATE.sub("", clause.text[start:end])
+    start = end - len(text)
+    rest = replace(clause, start=clause.start + start, text=text.rstrip(" ,、"), lead="")
+    return [rest] if _has_content(rest) else []
 
 
 def _weight(clause: Clause) -> int:
@@ -63,7 +97,8 @@ def _weight(clause: Clause) -> int:
 
 
 def _has_content(clause: Clause) -> bool:
-    return len(clause.text) >= 4 and _weight(clause) >= 1
+    terms = search_terms([clause.text], clause.language)
+    return len(clause.text) >= 4 and any(not term[0].isdigit() for term in terms)
 
 
 def promises_of(text: str) -> Iterable[str]:

@@ -28,13 +28,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """A language's lists. `trivial` matches a whole clause without punctuation (Korean, Japanese: and spaces)."""
+    """A language's lists. `trivial` matches a whole clause without punctuation (ko, ja: nor spaces)."""
 
     language: Language
     trivial: Pattern
     question: Pattern
     tag: Pattern
     hypothetical: Pattern
+    denial: Pattern
     retraction: Pattern
     retraction_split: Pattern
     rejected: Pattern
@@ -84,6 +85,7 @@ def lexicon(language: Language) -> Lexicon:
         question=_any(data["question"]),
         tag=_any(data["tag"]),
         hypothetical=_any(data["hypothetical"]),
+        denial=_any(data["denial"]),
         retraction=_any(data["retraction"]),
         retraction_split=_any(data["retraction_split"]),
         rejected=_any(data["rejected"]),

@@ -44,16 +44,16 @@ def answer(request: WindowRequest) -> dict[str, object]:
         if m.role == "assistant" and (speaker := speaker_of(m, request.character_ids)) is not None
         for text in promises_of(m.text)
     ]
-    kept = kept_statements(spoken)
+    kept = kept_statements(spoken, _answers(request))
     if not kept and not promises:
         return {"nothing": True}
     days = {i: _day(m) for i, m in enumerate(request.messages)}
-    statements = [Statement(c, tuple(find_dates(c.text, days[c.index], c.language))) for c in kept]
+    statements = [Statement(c, tuple(find_dates(c.full, days[c.index], c.language))) for c in kept]
     return {
         "summary": _summary(statements, promises),
         "keyDetails": _details(statements, promises, request),
         "importance": max([c.importance for c in kept] + [7 for _ in promises]),
-        "searchTerms": search_terms((*(c.text for c in kept), *(text for _, _, text in promises)), language),
+        "searchTerms": search_terms((*(c.full for c in kept), *(text for _, _, text in promises)), language),
         "involved": _involved(request),
         "plans": _plans(statements, days),
         "date": _event_date(statements, days, users[-1][0] if users else None),
@@ -78,6 +78,11 @@ def _language(texts: Iterable[str]) -> Language:
     """The language of most messages."""
     counts = Counter(found for text in texts if (found := language_of(text)))
     return counts.most_common(1)[0][0] if counts else "en"
+
+
+def _answers(request: WindowRequest) -> set[int]:
+    """The indexes of messages right after one of a character's."""
+    return {i + 1 for i, m in enumerate(request.messages) if m.role == "assistant"}
 
 
 def _day(message: WindowMessage) -> date:
@@ -107,10 +112,10 @@ def _details(
         before = [m.text for m in request.messages[: promises[0][0]] if m.role == "user" and m.text.strip()]
         quotes += [(8, -1, 0, USER, text[:MAX_PLAN]) for text in before[-1:]]
     best = sorted(quotes, key=lambda quote: (-quote[0], quote[1], quote[2]))[:MAX_QUOTES]
-    return [
-        {"type": "quote", "speaker": speaker, "text": text, "context": ""}
-        for _, _, _, speaker, text in sorted(best, key=lambda quote: (quote[1], quote[2]))
-    ]
+    spoken = dict.fromkeys(
+        (quote[3], quote[4]) for quote in sorted(best, key=lambda quote: (quote[1], quote[2]))
+    )
+    return [{"type": "quote", "speaker": speaker, "text": text, "context": ""} for speaker, text in spoken]
 
 
 def _plans(statements: Sequence[Statement], days: dict[int, date]) -> list[dict[str, str]]:
@@ -119,7 +124,7 @@ def _plans(statements: Sequence[Statement], days: dict[int, date]) -> list[dict[
         clause = statement.clause
         today = days[clause.index]
         ahead = [d for d in statement.dates if _is_plan(d, clause, today)]
-        plans += [{"date": dated.iso, "text": clause.text[:MAX_PLAN]} for dated in ahead]
+        plans += [{"date": dated.iso, "text": clause.full[:MAX_PLAN]} for dated in ahead]
     return plans[:16]
 
 

@@ -55,7 +55,7 @@ def _number(text: str) -> str | None:
 
 def _english(word: str) -> str | None:
     word = word.replace("’", "'").removesuffix("'s").strip("'-")
-    if len(word) < 2 or word.lower() in lexicon("en").stop:
+    if len(word) < 2 or (word.lower() in lexicon("en").stop and not word.isupper()):
         return None
     return word if word[0].isupper() else word.lower()
 
@@ -74,15 +74,17 @@ def _korean(word: str) -> str | None:
     action = _HADA.match(word)
     if action:
         return None if action["base"] in words.stop else action["base"]
+    for ending in words.copulas:
+        if word.endswith(ending) and len(word) - len(ending) >= 2:
+            word = word.removesuffix(ending)
+            break
     if any((ord(letter) - _HANGUL_BASE) % 28 == _TENSE for letter in word[1:]):
         return None
     if any(word.endswith(ending) for ending in words.verbal):
         return None
-    for ending in (*words.copulas, *words.particles):
+    for ending in words.particles:
         base = word.removesuffix(ending)
-        if base != word and (
-            len(base) >= 2 or (len(base) == 1 and ending in words.particles and len(ending) > 1)
-        ):
+        if base != word and (len(base) >= 2 or (len(base) == 1 and len(ending) > 1)):
             word = base
             break
     return None if word in words.stop or len(word) < 2 else word
