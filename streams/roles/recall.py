@@ -139,10 +139,9 @@ class RecallService:
                         "kafka": lambda: _look_at_kafka(publisher),
                     }
                 )
-                # The first text would wait for the model otherwise.
-                warming = asyncio.create_task(embedder.warm_up())
+                # The first query would wait for the model otherwise, longer than its deadline.
+                await embedder.warm_up()
                 yield self._services(view, publisher, pool, embedder, probes), view, probes
-                await warming
             finally:
                 pool.terminate()
         finally:
@@ -188,7 +187,7 @@ class RecallService:
     async def _beat(self, heartbeat: Heartbeat, view: TableView, probes: Probes, url: str) -> None:
         while True:
             await probes.refresh()
-            heartbeat.update("running", view.lag(), url)
+            heartbeat.update("running" if view.complete else "recovering", view.lag(), url)
             # A view that could not follow its log for too long is to be discarded (design, section 2).
             if view.caught_up:
                 (self._directory / "last_used").touch()

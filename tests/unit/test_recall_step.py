@@ -1,0 +1,157 @@
+"""R28 and R31: a recall answers whatever fails, and says so."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from agents.opening import MemoryOpener
+from agents.recall import Recall, RecallRules
+from models.recall import Filters, RecallRequest
+from models.rows import PairKey
+from models.store_errors import StoreUnavailable
+from tests.unit.memories import USER, FakeCounters, FakeEmbedder, FakeIndex, Vault, found
+
+
+class Setting:
+    def __init__(self, *, deadline: float = 30) -> None:
+        self.vault = Vault()
+        self.index = FakeIndex()
+        self.embedder = FakeEmbedder()
+        self.counters = FakeCounters()
+        self.recall = Recall(
+            index=self.index,
+            embedder=self.embedder,
+            opener=MemoryOpener(self.vault.cipher, self.vault),
+            sealer=self.vault.sealer,
+            counters=self.counters,
+            rules=RecallRules(deadline_seconds=deadline),
+        )
+
+
+def request(query: str = "where is the wine?", **more: object) -> RecallRequest:
+    return RecallRequest.model_validate({"user_id": USER, "character_ids": ["mina"], "query": query, **more})
+
+
+async def test_the_answer_is_opened_ranked_and_explained() -> None:
+    at = Setting()
+    wine, dog = at.vault.memory(1, "likes red wine"), at.vault.memory(2, "has a dog")
+    at.index.found = found([(dog, 0.5), (wine, 0.4)], [(wine, 1.0)], mina=2)
+    answer = await at.recall.recall(request(explain=True))
+    assert [memory.summary for memory in answer.memories] == ["likes red wine", "has a dog"]
+    assert (answer.degraded, answer.offline, answer.query) == (None, False, "where is the wine?")
+    for memory in answer.memories:
+        assert memory.explain is not None
+        shares = [path.share for path in (memory.explain.vector, memory.explain.keyword) if path]
+        assert memory.score == sum(shares)
+    assert answer.memories[0].key_details[0].text == "likes red wine"
+    assert (await at.recall.recall(request())).memories[0].explain is None
+
+
+async def test_the_index_is_asked_for_hashes_filters_and_candidates() -> None:
+    at = Setting()
+    filters = {
+        "kinds": ["log"],
+        "date_from": "2026-06-28",
+        "date_to": "2026-06-30",
+        "source_modes": ["story"],
+    }
+    await at.recall.recall(request("와인 wine", filters=filters))
+    assert at.index.asked["limit"] == 20
+    assert at.index.asked["kinds"] == ("log",)
+    assert str(at.index.asked["date_to"]) == "2026-06-30"
+    assert at.index.asked["source_modes"] == ("story",)
+    assert at.vault.sealer.hash_token("ewine") in at.index.asked["token_hashes"]
+    assert not any("wine" in token for token in at.index.asked["token_hashes"])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("text that must not get out"), OSError(), ValueError()])
+async def test_without_a_vector_the_most_recent_answer(error: Exception) -> None:
+    at = Setting()
+    at.embedder.error = error
+    at.index.found = found(recent=[at.vault.memory(1, "old"), at.vault.memory(2, "new")], mina=2)
+    answer = await at.recall.recall(request(limit=50))
+    assert [memory.summary for memory in answer.memories] == ["new", "old"]
+    assert answer.degraded == "embedding_failed"
+    assert at.index.asked["query_vector"] is None
+    assert at.index.asked["limit"] == 50
+    assert at.counters.counts == {"recall_degraded_embedding_failed": 1}
+
+
+async def test_an_embedder_that_hangs_leaves_time_for_the_index() -> None:
+    at = Setting(deadline=0.2)
+    at.embedder.gate = asyncio.Event()
+    at.index.found = found(recent=[at.vault.memory(1, "kept")], mina=1)
+    answer = await at.recall.recall(request())
+    assert [memory.summary for memory in answer.memories] == ["kept"]
+    assert answer.degraded == "embedding_timeout"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StoreUnavailable("away"), "index_unavailable"),
+        (KeyError("x"), "index_failed"),
+        (TimeoutError(), "index_timeout"),
+    ],
+)
+async def test_without_an_index_the_answer_is_empty(error: Exception, reason: str) -> None:
+    at = Setting()
+    at.index.error = error
+    answer = await at.recall.recall(request())
+    assert (answer.memories, answer.degraded) == ((), reason)
+
+
+async def test_an_empty_query_is_no_failure() -> None:
+    at = Setting()
+    at.index.found = found(recent=[at.vault.memory(1, "kept")], mina=1)
+    answer = await at.recall.recall(request(" \x00 "))
+    assert ([memory.summary for memory in answer.memories], answer.degraded) == (["kept"], None)
+    assert at.embedder.queries == []
+
+
+async def test_memories_that_were_never_embedded_are_found_by_recency() -> None:
+    at = Setting()
+    at.index.found = found(recent=[at.vault.memory(1, "kept")], mina=1)
+    answer = await at.recall.recall(request())
+    assert ([memory.summary for memory in answer.memories], answer.degraded) == (["kept"], None)
+
+
+async def test_what_does_not_open_is_left_out_and_its_place_is_taken() -> None:
+    at = Setting()
+    whole = [at.vault.memory(number, f"memory {number}") for number in range(1, 15)]
+    damaged = replace(whole[0], payload=whole[0].payload[:-1] + b"?")
+    at.index.found = found([(damaged, 0.9), *((one, 0.5) for one in whole[1:])], mina=14)
+    answer = await at.recall.recall(request())
+    assert len(answer.memories) == 12
+    assert damaged.memory_id not in [memory.id for memory in answer.memories]
+    assert answer.degraded is None
+    assert at.counters.counts == {"memory_damaged": 1}
+
+
+async def test_a_key_that_is_not_known_degrades_and_a_destroyed_one_does_not() -> None:
+    at = Setting()
+    memory = at.vault.memory(1, "gone")
+    at.index.found = found([(memory, 0.9)], mina=1)
+    key = PairKey(USER, "mina").encode()
+    row = at.vault.rows.pop(key)
+    assert (await at.recall.recall(request())).degraded == "keys_unavailable"
+    at.vault.rows[key] = row.replace(b'"epoch":1', b'"epoch":2')
+    answer = await at.recall.recall(request())
+    assert (answer.memories, answer.degraded) == ((), None)
+    assert at.counters.counts["memory_destroyed"] == 1
+
+
+async def test_offline_models_are_told() -> None:
+    at = Setting()
+    at.index.found = found([(at.vault.memory(1, "kept", offline=True), 0.9)], mina=1)
+    assert (await at.recall.recall(request())).offline
+    at.index.found = found()
+    assert not (await at.recall.recall(request())).offline
+    at.embedder.offline = True
+    assert (await at.recall.recall(request())).offline
+
+
+def test_the_first_date_is_not_after_the_last() -> None:
+    with pytest.raises(ValueError, match="date_from"):
+        Filters.model_validate({"date_from": "2026-06-30", "date_to": "2026-06-29"})
