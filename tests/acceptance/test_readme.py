@@ -1,0 +1,131 @@
+"""A newcomer pastes what the README says, from top to bottom: its `bash` blocks run as they stand."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+END = "--- end of block ---"
+
+
+def blocks(section: str) -> list[str]:
+    """The `bash` blocks of a section of the README."""
+    parts = SECTION.split((ROOT / "README.md").read_text())
+    return BLOCK.findall(dict(zip(parts[1::2], parts[2::2], strict=True))[section])
+
+
+class Terminal:
+    """One shell that blocks are pasted into; it ends with the first command that fails."""
+
+    def __init__(self, data_dir: Path) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("KEEPSAKE_")}
+        self.environment = {**kept, "KEEPSAKE_DATA_DIR": str(data_dir / "data"), "KEEPSAKE_HTTP_PORT": "0"}
+        self.data_dir = data_dir
+        self.log = (data_dir / "terminal.log").open("w+")
+        self._shell = subprocess.Popen(
+            ["bash"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            cwd=ROOT,
+            env=self.environment,
+        )
+        self.paste("set -eo pipefail")
+
+    def paste(self, block: str) -> str:
+        """Run a block to its end; what it printed. Fails with what it said on standard error."""
+        file = self.data_dir / "block.sh"
+        file.write_text(block)
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(f"source {file} </dev/null; echo; echo '{END}'\n")
+        self._shell.stdin.flush()
+        printed: list[str] = []
+        for line in self._shell.stdout:
+            if line.rstrip("\n") == END:
+                return "".join(printed)
+            printed.append(line)
+        self.log.seek(0)
+        pytest.fail(f"failed:\n{block}\nprinted:\n{''.join(printed)}\nsaid:\n{self.log.read()[-3000:]}")
+
+    def close(self) -> None:
+        assert self._shell.stdin is not None
+        self._shell.stdin.close()
+        self._shell.wait(60)
+        self.log.close()
+        subprocess.run(
+            [sys.executable, "-m", "streams.cli", "down"],
+            cwd=ROOT,
+            env=self.environment,
+            check=True,
+            timeout=120,
+        )
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with tempfile.TemporaryDirectory(prefix="keepsake-readme-") as directory:
+        # PostgreSQL's own user must get in.
+        Path(directory).chmod(0o755)
+        opened = Terminal(Path(directory))
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+@pytest.mark.short
+def test_what_the_readme_says_works(terminal: Terminal) -> None:
+    install, addresses = blocks("Start")
+    terminal.paste(install)
+    terminal.paste(addresses)
+    url, token = terminal.paste('echo "$URL $TOKEN"').split()
+    client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+
+    from_python, console, over_http = blocks("Publish")
+    terminal.paste(from_python)
+    terminal.paste(console)
+    assert json.loads(terminal.paste(over_http))["accepted"] == 1
+
+    (subscriber,) = blocks("Subscribe")
+    assert "'user_id': 'ann'" in terminal.paste(subscriber)
+    wait_until(lambda: client.get("/v1/users/ann/characters/coach").json()["memories"] == 1)
+
+    (recall,) = blocks("Recall")
+    answer = json.loads(terminal.paste(recall))
+    assert "nurse" in answer["memories"][0]["summary"]
+    assert answer["memories"][0]["explain"]["reason"] == "returned"
+
+    status, memories, flush, ready = terminal.paste(
+        blocks("Look")[0].replace("\n", "; echo; echo ===\n")
+    ).split("===")[:4]
+    assert json.loads(status)["threads"][0]["buffered_user_messages"] == 1
+    assert len(json.loads(memories)["memories"]) == 1
+    assert "command_id" in json.loads(flush)
+    assert json.loads(ready) == {"status": "ready"}
+
+    # The console producer's five messages are counted as those of any other.
+    ben = client.get("/v1/users/ben/characters/coach").json()["threads"][0]
+    assert ben["last_position"] == 5
+    terminal.paste(
+        "keepsake tail --help >/dev/null; keepsake parked --help >/dev/null; keepsake dead --help >/dev/null"
+    )
