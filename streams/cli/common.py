@@ -1,0 +1,73 @@
+"""What all commands share: settings, and errors as messages."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from streams.settings import Settings
+
+
+def tell(line: str) -> None:
+    """A line of progress, at once."""
+    print(line, flush=True)
+
+
+def tell_aside(line: str) -> None:
+    """The same on standard error, where standard output is for data."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def fail(message: str) -> NoReturn:
+    """End with the message on standard error and exit code 1."""
+    print(f"keepsake: {message}", file=sys.stderr, flush=True)
+    raise typer.Exit(1)
+
+
+def load_settings() -> "Settings":
+    """The settings of the environment, the data directory as an absolute path. Fails with what is wrong."""
+    from pydantic import ValidationError
+
+    from streams.settings import Settings
+
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        # Not the value: a secret may be among them.
+        told = "\n".join(
+            f"- KEEPSAKE_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            for item in error.errors()
+        )
+        fail(f"settings are wrong:\n{told}")
+    settings.data_dir = settings.data_dir.expanduser().resolve()
+    return settings
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether its message is for the user. The imports cost what they cost: something failed already."""
+    from infra.engines import EngineError
+    from infra.sealing import KeysError
+    from streams.errors import Explained
+
+    return isinstance(error, (Explained, EngineError, KeysError))
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Print an error that we know as a message; others are faults of ours and keep their trace."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # The reader of our output has gone (`keepsake tail | head`).
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except Exception as error:
+        if _is_explained(error):
+            print(f"keepsake: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from None
+        raise
