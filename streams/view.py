@@ -6,7 +6,8 @@ It reads committed rows only, so an open transaction of the ledger delays its ow
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
@@ -15,7 +16,6 @@ from agents.codec import DestroyedKey
 from agents.row_codec import pair_key_of
 from models.rows import PairKey
 from streams.topics import CHANGELOG
-from streams.view_store import ViewStore
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,33 @@ FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 5.0
 
 
+class Store(Protocol):
+    """Where a view keeps rows: in RocksDB (streams/view_store.py), or only keys (streams/key_view.py)."""
+
+    @property
+    def complete(self) -> bool: ...
+
+    def mark_complete(self) -> None: ...
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
+    def offsets(self) -> dict[int, int]: ...
+
+    def apply(self, rows: Iterable[tuple[bytes, bytes | None]], offsets: Mapping[int, int]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
 class TableView:
-    """Follows the changelog into a ViewStore, from where that stands, for as long as `run` runs.
+    """Follows the changelog into a store, from where that stands, for as long as `run` runs.
 
     It goes on with what it has while Kafka is away. A store that is ahead of the log (the topic was made
     anew) or older than its beginning is emptied, and filled again.
     """
 
-    def __init__(self, store: ViewStore, bootstrap: str, partitions: int, *, topic: str = CHANGELOG) -> None:
+    def __init__(self, store: Store, bootstrap: str, partitions: int, *, topic: str = CHANGELOG) -> None:
         self._store = store
         self._topic = topic
         self._bootstrap = bootstrap
