@@ -1,6 +1,6 @@
 """What the indexer writes to PostgreSQL, and reads back to open vectors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,7 @@ from models.index_rows import (
 )
 from models.published import CharacterSeq
 from sql.loader import load_queries
-from sql.pool import Connection, Pool, store_errors
+from sql.pool import Pool, store_errors
 
 NIL = "00000000-0000-0000-0000-000000000000"
 
@@ -29,9 +29,11 @@ class IndexStore:
     """Rows of the schema `memory`. Every method: StoreUnavailable when PostgreSQL is away, StoreRejected when
     it does not take the values."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, before_commit: Callable[[], None] = lambda: None) -> None:
+        """`before_commit` is called inside the transaction, when all of it is written."""
         self._pool = pool
         self._sql = load_queries("index")
+        self._before_commit = before_commit
 
     async def apply(self, rows: Sequence[IndexRow], offsets: Mapping[tuple[str, int], int]) -> None:
         """Write the rows, and for each (topic, partition) the next offset to read: all of it or nothing."""
@@ -39,10 +41,12 @@ class IndexStore:
             async with self._pool.acquire() as connection, connection.transaction():
                 # Ordered, so that two workers that overlap for a moment do not wait for each other.
                 for name, arguments in _grouped(rows).items():
-                    await connection.executemany(self._sql[name], sorted(arguments, key=lambda row: row[0:2]))
+                    ordered: list[tuple[Any, ...]] = sorted(arguments, key=_first_two)
+                    await connection.executemany(self._sql[name], ordered)
                 await connection.executemany(
                     self._sql["advance_offset"], [(*at, offset) for at, offset in sorted(offsets.items())]
                 )
+                self._before_commit()
 
     async def applied_offsets(self) -> dict[tuple[str, int], int]:
         """For each (topic, partition) the offset at which the indexer continues; what is not there starts at 0."""
@@ -210,6 +214,10 @@ def _add_window(add: Any, row: WindowRow) -> None:
         window.closed_at,
         row.offset,
     )
+
+
+def _first_two(arguments: tuple[Any, ...]) -> Any:
+    return arguments[:2]
 
 
 def _halfvec(data: bytes) -> HalfVector:

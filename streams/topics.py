@@ -18,6 +18,8 @@ from models.topics import (
 LEDGER_GROUP = "keepsake-ledger"
 EXTRACTOR_GROUP = "keepsake-extractor"
 INDEXER_GROUP = "keepsake-indexer"
+# Holds offsets only, nobody joins it: how far memories are embedded, whatever the index has.
+EMBED_GROUP = "keepsake-embed"
 STATE_TABLE = "state"
 CHANGELOG = f"{LEDGER_GROUP}-{STATE_TABLE}-changelog"
 

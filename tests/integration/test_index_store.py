@@ -44,7 +44,7 @@ async def pool(database: LocalEngines) -> AsyncIterator[Pool]:
 
 
 async def contents(pool: Pool) -> dict[str, list[tuple[object, ...]]]:
-    found = {}
+    found: dict[str, list[tuple[object, ...]]] = {}
     for table, order in TABLES.items():
         rows = await pool.fetch(f"SELECT * FROM {table} ORDER BY {order}")  # noqa: S608  # names of our own
         found[table] = [
@@ -156,7 +156,7 @@ def test_any_order_and_any_number_of_times_end_in_the_same_rows(
 
 async def test_the_highest_version_and_then_the_later_record_wins(pool: Pool) -> None:
     await IndexStore(pool).apply(ROWS, {})
-    memory = await pool.fetchrow("SELECT * FROM user_memories WHERE id = $1", memory_name(1))
+    [memory] = await pool.fetch("SELECT * FROM user_memories WHERE id = $1", memory_name(1))
     assert memory["payload"] == b"second"
     owners = await pool.fetch(
         "SELECT character_id FROM user_memory_characters WHERE memory_id = $1", memory_name(1)
@@ -166,7 +166,7 @@ async def test_the_highest_version_and_then_the_later_record_wins(pool: Pool) ->
         "SELECT tsvector_to_array(search_vector) FROM memory_tokens WHERE memory_id = $1", memory_name(1)
     )
     assert tokens == ["dd"]
-    state = await pool.fetchrow("SELECT * FROM character_relationship_states")
+    [state] = await pool.fetch("SELECT * FROM character_relationship_states")
     assert (state["epoch"], state["version"], state["payload"]) == (2, 1, None)
     assert await pool.fetchval("SELECT status FROM closed_windows") == "remembered"
 

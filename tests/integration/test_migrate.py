@@ -65,7 +65,7 @@ async def test_a_changed_file_is_refused(dsn: str, tmp_path: Path) -> None:
 async def test_a_newer_database_is_refused(dsn: str, tmp_path: Path) -> None:
     await migrate(dsn, files(tmp_path, FIRST, SECOND))
     (tmp_path / "0002_step.sql").unlink()
-    with pytest.raises(MigrationError, match="newer than this Keepsake.*0002_step"):
+    with pytest.raises(MigrationError, match=r"newer than this Keepsake.*0002_step"):
         await migrate(dsn, tmp_path)
 
 

@@ -12,7 +12,9 @@ SEALER = AesGcmSealer(MasterKeys.generate())
 
 
 def record(value: bytes | None, key: bytes | None = b"u1") -> Record:
-    return Record("chat.message", 3, 42, 1_700_000_000_000, key, value, (("trace", b"\x00\xff"), ("empty", b"")))
+    return Record(
+        "chat.message", 3, 42, 1_700_000_000_000, key, value, (("trace", b"\x00\xff"), ("empty", b""))
+    )
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff\xfe\x00not json\n\n", b"x" * 150_000])

@@ -34,5 +34,5 @@ def test_our_files_and_migrations_are_well_formed() -> None:
 def test_a_migration_that_is_not_named_or_headed_as_it_must_be_is_refused(tmp_path: Path, name: str) -> None:
     head = "" if name.startswith("0001") else "-- schema: memory\n"
     (tmp_path / name).write_text(f"{head}SELECT 1;")
-    with pytest.raises(MigrationError, match="NNNN_name.sql"):
+    with pytest.raises(MigrationError, match=r"NNNN_name\.sql"):
         read_migrations(tmp_path)

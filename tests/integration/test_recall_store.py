@@ -1,0 +1,273 @@
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pytest
+
+from models.candidates import Candidate, Candidates, InvalidCursor
+from models.index_rows import IndexRow, RelationshipRow, WindowRow
+from models.published import RelationshipChanged, WindowChanged
+from sql.index_store import IndexStore
+from sql.migrate import migrate
+from sql.pool import Pool, create_pool
+from sql.recall_store import RecallStore
+from tests.engines import LocalEngines
+from tests.integration.databases import (
+    MODEL,
+    created_row,
+    memory_name,
+    new_database,
+    tokens_row,
+    unit_vector,
+    vector_row,
+)
+
+
+@pytest.fixture
+async def pool(database: LocalEngines) -> AsyncIterator[Pool]:
+    dsn = await new_database(database.database_url)
+    await migrate(dsn)
+    opened = await create_pool(dsn)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def index(pool: Pool) -> IndexStore:
+    return IndexStore(pool)
+
+
+@pytest.fixture
+def recall(pool: Pool) -> RecallStore:
+    return RecallStore(pool)
+
+
+async def find(
+    recall: RecallStore,
+    *characters: str,
+    vector: Sequence[float] | None = None,
+    tokens: Sequence[str] = (),
+    model: str = MODEL,
+    limit: int = 20,
+    **filters: object,
+) -> Candidates:
+    return await recall.candidates(
+        "u1",
+        characters or ("mina",),
+        query_vector=vector,
+        model=model,
+        token_hashes=tokens,
+        limit=limit,
+        **filters,  # type: ignore[arg-type]  # named as the store names them
+    )
+
+
+def numbers(found: Sequence[Candidate] | Sequence[tuple[Candidate, float]]) -> list[int]:
+    """The numbers that the memories were made with: their first positions."""
+    memories = [hit[0] if isinstance(hit, tuple) else hit for hit in found]
+    return [memory.source.first_position for memory in memories]
+
+
+async def test_the_nearest_are_exact_within_the_scope(index: IndexStore, recall: RecallStore) -> None:
+    rows: list[IndexRow] = []
+    for number in range(1, 301):
+        # Every other memory is another user's, and far more of theirs are near.
+        rows.append(created_row(number, user="u1" if number % 10 == 0 else "u2"))
+        rows.append(vector_row(number, unit_vector(number)))
+    await index.apply(rows, {})
+    query = unit_vector(1_000)
+    found = await find(recall, vector=query)
+    similarity = {n: float(np.dot(query, unit_vector(n))) for n in range(10, 301, 10)}
+    expected = sorted(similarity, key=lambda n: -similarity[n])[:20]
+    assert numbers(found.vector) == expected
+    assert [score for _, score in found.vector] == pytest.approx([similarity[n] for n in expected], abs=2e-3)
+
+
+async def test_vectors_of_another_model_are_never_compared(index: IndexStore, recall: RecallStore) -> None:
+    rows: list[IndexRow] = [created_row(1), created_row(2), created_row(3)]
+    rows += [
+        vector_row(1, unit_vector(1), model="model-b"),
+        vector_row(2, unit_vector(2)),
+        vector_row(3, None),
+    ]
+    await index.apply(rows, {})
+    assert numbers((await find(recall, vector=unit_vector(1))).vector) == [2]
+    assert numbers((await find(recall, vector=unit_vector(1), model="model-b")).vector) == [1]
+    assert (await find(recall, vector=None)).vector == ()
+
+
+async def test_keywords_find_any_token_most_matches_first_ties_newest(
+    index: IndexStore, recall: RecallStore
+) -> None:
+    rows: list[IndexRow] = [created_row(number) for number in range(1, 6)]
+    rows += [
+        tokens_row(1, "aa", "bb"),
+        tokens_row(2, "aa"),
+        tokens_row(3, "aa", "zz"),
+        tokens_row(4, "zz"),
+        tokens_row(5),
+    ]
+    await index.apply(rows, {})
+    found = await find(recall, tokens=["aa", "bb", "o'clock \\ & !"])
+    assert numbers(found.keyword) == [1, 3, 2]
+    assert (await find(recall, tokens=[])).keyword == ()
+    assert numbers((await find(recall, tokens=["zz"], limit=1)).keyword) == [4]
+
+
+async def test_a_shared_memory_is_found_by_both_and_once(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply(
+        [
+            created_row(1, owners={"yuna": 7, "mina": 2}),
+            created_row(2, owners={"mina": 3}),
+            created_row(3, owners={"other": 1}),
+            vector_row(1, unit_vector(1)),
+            tokens_row(1, "aa"),
+        ],
+        {},
+    )
+    found = await find(recall, "mina", "yuna", "nobody", vector=unit_vector(1), tokens=["aa"])
+    assert numbers(found.recent) == [2, 1]
+    assert (numbers(found.vector), numbers(found.keyword)) == ([1], [1])
+    shared = found.recent[1]
+    assert [(owner.character_id, owner.seq) for owner in shared.characters] == [("yuna", 7), ("mina", 2)]
+    assert found.max_seq == {"mina": 3, "yuna": 7}
+    assert numbers((await find(recall, "yuna")).recent) == [1]
+    assert numbers((await find(recall, "mina")).recent) == [2, 1]
+
+
+async def test_the_most_important_qualify_ties_newest_first(index: IndexStore, recall: RecallStore) -> None:
+    levels = [6, 9, 5, 9, 9, 10, 6]
+    rows = [created_row(number, importance=level) for number, level in enumerate(levels, 1)]
+    await index.apply(rows, {})
+    assert numbers((await find(recall)).important) == [6, 5]
+    assert numbers((await find(recall, slots=9)).important) == [6, 5, 4, 2, 7, 1]
+    assert (await find(recall, slots=0)).important == ()
+
+
+async def test_filters_come_before_the_paths(index: IndexStore, recall: RecallStore) -> None:
+    days = [date(2026, 6, day) for day in (27, 28, 29, 30)] + [date(2026, 7, 1)]
+    rows: list[IndexRow] = []
+    for number, day in enumerate(days, 1):
+        rows.append(created_row(number, day=day, kind="log" if number == 4 else "window", importance=8))
+        rows += [vector_row(number, unit_vector(number)), tokens_row(number, "aa")]
+    await index.apply(rows, {})
+    june = {"date_from": date(2026, 6, 28), "date_to": date(2026, 6, 30)}
+    found = await find(recall, vector=unit_vector(5), tokens=["aa"], limit=2, slots=2, **june)
+    for path in (numbers(found.vector), numbers(found.keyword), numbers(found.recent), numbers(found.important)):
+        assert len(path) == 2
+        assert set(path) <= {2, 3, 4}
+    assert found.max_seq == {"mina": 5}
+    assert numbers((await find(recall, kinds=["log"], **june)).recent) == [4]
+    assert numbers((await find(recall, kinds=[])).recent) == []
+
+
+async def test_an_offline_vector_or_text_is_told(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply([created_row(1), created_row(2), vector_row(1, unit_vector(1), offline=True)], {})
+    assert [memory.offline for memory in (await find(recall)).recent] == [False, True]
+    page = await recall.memories_page("u1", "mina")
+    assert [memory.offline for memory in page.memories] == [False, True]
+
+
+async def test_pages_hold_every_memory_once_while_others_are_added(
+    index: IndexStore, recall: RecallStore
+) -> None:
+    await index.apply([created_row(number) for number in range(1, 24)], {})
+    seen: list[int] = []
+    cursor: str | None = None
+    for turn in range(100):
+        page = await recall.memories_page("u1", "mina", limit=5, cursor=cursor)
+        seen += numbers(page.memories)
+        cursor = page.cursor
+        if cursor is None:
+            break
+        await index.apply([created_row(100 + turn)], {})
+    assert seen == list(range(23, 0, -1))
+
+
+async def test_pages_are_filtered_and_a_foreign_cursor_is_refused(
+    index: IndexStore, recall: RecallStore
+) -> None:
+    await index.apply([created_row(1), created_row(2, kind="log"), created_row(3, user="u2")], {})
+    page = await recall.memories_page("u1", "mina", kinds=["log"])
+    assert (numbers(page.memories), page.cursor) == ([2], None)
+    assert (await recall.memories_page("u1", "mina", date_from=date(2027, 1, 1))).memories == ()
+    for cursor in ("%%%", "bm9uZQ", "WyIyMDI2LTAxLTAxIiwgIngiXQ", "한글"):
+        with pytest.raises(InvalidCursor):
+            await recall.memories_page("u1", "mina", cursor=cursor)
+
+
+async def test_a_pair_is_summed_up(index: IndexStore, recall: RecallStore) -> None:
+    empty = await recall.pair_summary("u1", "mina")
+    assert (empty.memories, empty.last_seq, empty.last_memory_at, empty.relationship) == (0, 0, None, None)
+    state = RelationshipChanged(user_id="u1", character_id="mina", epoch=1, version=4, payload=b"sealed")
+    await index.apply([created_row(1), created_row(2), RelationshipRow(state, 1)], {})
+    summary = await recall.pair_summary("u1", "mina")
+    assert (summary.memories, summary.last_seq) == (2, 2)
+    assert summary.last_memory_at == created_row(2).memory.created_at
+    assert summary.relationship is not None
+    assert (summary.relationship.payload, summary.relationship.version) == (b"sealed", 4)
+
+
+def closed(number: int, status: str, *memories: int, cast: tuple[str, ...] = ("mina",), epoch: int = 1) -> WindowRow:
+    """The `number`-th window, of ten messages."""
+    changed = WindowChanged.model_validate(
+        {
+            "user_id": "u1",
+            "character_ids": cast,
+            "epoch": epoch,
+            "number": number,
+            "request_id": memory_name(number),
+            "version": 1,
+            "status": status,
+            "first_position": number * 10 - 9,
+            "last_position": number * 10,
+            "reason": "invalid_output" if status == "parked" else None,
+            "attempts": 3,
+            "memory_ids": [memory_name(memory) for memory in memories],
+            "closed_at": datetime(2026, 1, number, tzinfo=UTC),
+        }
+    )
+    return WindowRow(changed, number)
+
+
+async def test_covered_are_skipped_windows_and_those_whose_memory_has_tokens(
+    index: IndexStore, recall: RecallStore
+) -> None:
+    async def covered() -> int:
+        return await recall.covered_position("u1", ["mina"], 1)
+
+    assert await covered() == 0
+    await index.apply([closed(1, "skipped"), closed(2, "remembered", 2), closed(4, "skipped")], {})
+    assert await covered() == 10
+    await index.apply([created_row(2)], {})
+    assert await covered() == 10
+    await index.apply([tokens_row(2)], {})
+    assert await covered() == 20  # window 3 is not reported yet
+    await index.apply([closed(3, "parked")], {})
+    assert await covered() == 20
+    await index.apply([WindowRow(closed(3, "skipped").changed.model_copy(update={"version": 2}), 3)], {})
+    assert await covered() == 40
+    assert await recall.covered_position("u1", ["mina"], 2) == 0
+    assert await recall.covered_position("u1", ["mina", "yuna"], 1) == 0
+
+
+async def test_tokens_before_their_memory_cover_nothing(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply([closed(1, "remembered", 1), tokens_row(1)], {})
+    assert await recall.covered_position("u1", ["mina"], 1) == 0
+
+
+async def test_a_scene_is_a_thread_whatever_the_order_of_its_cast(
+    index: IndexStore, recall: RecallStore
+) -> None:
+    await index.apply([closed(1, "skipped", cast=("mina", "yuna"))], {})
+    assert await recall.covered_position("u1", ["yuna", "mina"], 1) == 10
+
+
+async def test_parked_windows_are_listed_oldest_first(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply([closed(3, "parked"), closed(1, "parked"), closed(2, "skipped")], {})
+    parked = await recall.parked_windows()
+    assert [(row.number, row.reason, row.attempts) for row in parked] == [
+        (1, "invalid_output", 3),
+        (3, "invalid_output", 3),
+    ]
+    assert parked[0].character_ids == ("mina",)
