@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -177,7 +177,7 @@ class System:
         sent = []
         for one in said:
             self._serial += 1
-            sent.append(one if one.message_id else Said(**{**_fields(one), "message_id": f"m{self._serial}"}))
+            sent.append(one if one.message_id else replace(one, message_id=f"m{self._serial}"))
         asyncio.run(self._publish(sent))
         return sent
 
@@ -239,7 +239,7 @@ class System:
             records: list[tuple[int, bytes | None, bytes | None]] = []
             for partition in partitions:
                 await consumer.seek_to_beginning(partition)
-            while any([await consumer.position(p) < ends[p] for p in partitions]):  # noqa: C419 - awaits inside
+            while any([await consumer.position(p) < ends[p] for p in partitions]):
                 for batch in (await consumer.getmany(timeout_ms=200)).values():
                     records += [(record.partition, record.key, record.value) for record in batch]
             return records
@@ -414,10 +414,6 @@ def on_partition(number: int, partitions: int, prefix: str = "user") -> str:
     return next(
         name for name in (f"{prefix}{i}" for i in range(10_000)) if partition_for(name, partitions) == number
     )
-
-
-def _fields(said: Said) -> dict[str, object]:
-    return {name: getattr(said, name) for name in Said.__dataclass_fields__}
 
 
 def _overlay(table: dict[bytes, bytes], codec: RowCodec) -> Overlay:

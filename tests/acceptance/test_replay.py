@@ -1,6 +1,7 @@
 """Cuts are a function of the log alone: downtime, ticks and a full replay give the same windows (I3)."""
 
 import asyncio
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 
@@ -8,7 +9,7 @@ from models.topics import CHANGED, CREATED, EMBEDDED, EXTRACTED, REQUESTED
 from streams.topics import CHANGELOG, LEDGER_GROUP
 from tests.acceptance.system import Said, System, conversation
 
-IDLE = {"idle_close_seconds": 3, "tick_margin_seconds": 1, "scan_seconds": 0.2}
+IDLE: dict[str, Any] = {"idle_close_seconds": 3, "tick_margin_seconds": 1, "scan_seconds": 0.2}
 
 
 def ranges(system: System) -> dict[tuple[str, str], list[tuple[int, int]]]:
@@ -33,10 +34,10 @@ def test_downtime_beyond_the_idle_limit_changes_no_cut() -> None:
         conversation("u", ["A"], 1, start=4),
     ]
     with System(**IDLE) as system:
-        said = []
+        said: list[Said] = []
         system.start("ledger")
         for part in talk:
-            said += system.publish(part)
+            said.extend(system.publish(part))
             system.wait(lambda: system.counted() == len(said), "the part to be counted")
             closed = len(said)
             system.wait(
