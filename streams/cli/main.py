@@ -2,7 +2,7 @@
 
 import typer
 
-from streams.cli import configuration, engines, lifecycle, talk, trouble
+from streams.cli import configuration, engines, kafka_tools, lifecycle, talk, trouble
 from streams.cli.common import reported
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 for module in (lifecycle, configuration, talk):
     module.add_to(app)
+kafka_tools.add_to(engines.app)
 app.add_typer(engines.app, name="engines")
 app.add_typer(trouble.parked, name="parked")
 app.add_typer(trouble.dead, name="dead")
