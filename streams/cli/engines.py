@@ -1,8 +1,6 @@
 """`keepsake engines`: the local Kafka and PostgreSQL alone."""
 
-import os
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -71,35 +69,3 @@ def _lines(found: dict[str, Any]) -> list[str]:
         f"database   {found['database'] or 'not running'}",
     ]
     return lines + [f"{name:<10} pid {engine['pid'] or '-'}" for name, engine in found["engines"].items()]
-
-
-class Tool(StrEnum):
-    """Kafka's own console tools."""
-
-    configs = "configs"
-    console_consumer = "console-consumer"
-    console_producer = "console-producer"
-    consumer_groups = "consumer-groups"
-    topics = "topics"
-
-
-_CLASSES = {
-    Tool.configs: "kafka.admin.ConfigCommand",
-    Tool.console_consumer: "org.apache.kafka.tools.consumer.ConsoleConsumer",
-    Tool.console_producer: "org.apache.kafka.tools.ConsoleProducer",
-    Tool.consumer_groups: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    Tool.topics: "org.apache.kafka.tools.TopicCommand",
-}
-
-
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-def tool(context: typer.Context, name: Annotated[Tool, typer.Argument(help="Which tool.")]) -> None:
-    """Run one of Kafka's own tools on our broker: what follows its name is its own."""
-    from infra.engines.kafka import console_command
-    from streams.places import kafka_bootstrap
-
-    settings = load_settings()
-    arguments = ["--bootstrap-server", kafka_bootstrap(settings), *context.args]
-    command = console_command(_CLASSES[name], *arguments)
-    # It takes this process's place, and with it input, output, signals and exit code.
-    os.execv(command[0], command)  # noqa: S606  # no shell, and the command is ours
