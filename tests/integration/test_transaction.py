@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -104,7 +105,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], what: str, seco
             result = condition()
             if result if isinstance(result, bool) else await result:
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
 
 def empty_topics(kafka: str) -> None:
@@ -286,17 +287,27 @@ async def test_a_second_worker_takes_half_and_gives_it_back(topics: str, tmp_pat
     async with running(first):
         await until(lambda: first.owns() == set(range(PARTITIONS)), "all partitions")
         async with running(second):
-            while not (len(first.owns()) == len(second.owns()) == PARTITIONS // 2):
-                keys += (more := some_keys(100))
-                await publish(topics, more)
+            await until(partial(publish_until, topics, keys, lambda: halves(first, second)), "halves")
             assert not first.owns() & second.owns()
             second.kill(signal.SIGTERM)
             assert await second.ended() == 0, second.errors()
-        while first.owns() != set(range(PARTITIONS)):
-            keys += (more := some_keys(100))
-            await publish(topics, more)
+        await until(
+            partial(publish_until, topics, keys, lambda: first.owns() == set(range(PARTITIONS))), "all"
+        )
         await until(lambda: all_counted(topics, len(keys)), "counts")
     await assert_exact(topics, keys)
+
+
+def halves(first: Ledger, second: Ledger) -> bool:
+    return len(first.owns()) == len(second.owns()) == PARTITIONS // 2
+
+
+async def publish_until(kafka: str, keys: list[str], condition: Callable[[], bool]) -> bool:
+    """A few more messages, unless the condition holds."""
+    if not condition():
+        keys += (more := some_keys(50))
+        await publish(kafka, more)
+    return condition()
 
 
 async def test_commands_are_applied_exactly_where_they_say(topics: str, tmp_path: Path) -> None:
