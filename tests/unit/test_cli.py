@@ -1,0 +1,144 @@
+"""The command line: help, settings, exit codes; nothing here needs an engine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("aiokafka", "asyncpg", "fastapi", "faust", "httpx", "infra.engines", "rocksdict", "streams.settings")
+COMMANDS = (
+    (),
+    ("up",),
+    ("down",),
+    ("status",),
+    ("run",),
+    ("provision",),
+    ("settings",),
+    ("publish",),
+    ("recall",),
+    ("tail",),
+    ("engines",),
+    ("engines", "up"),
+    ("engines", "down"),
+    ("engines", "status"),
+    ("parked", "list"),
+    ("parked", "show"),
+    ("parked", "retry"),
+    ("dead", "list"),
+    ("dead", "show"),
+    ("dead", "retry"),
+)
+
+
+def keepsake(
+    data_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KEEPSAKE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "streams.cli", *arguments],
+        env={**kept, "KEEPSAKE_DATA_DIR": str(data_dir), "KEEPSAKE_HTTP_PORT": "0", **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_every_command_has_help_and_help_loads_nothing_heavy() -> None:
+    script = (
+        "import json, sys\n"
+        "from typer.testing import CliRunner\n"
+        "from streams.cli.main import app\n"
+        f"for command in {COMMANDS!r}:\n"
+        "    result = CliRunner().invoke(app, [*command, '--help'])\n"
+        "    assert result.exit_code == 0 and 'Usage' in result.output, command\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+def test_settings_tell_value_and_source_and_mask_secrets(tmp_path: Path) -> None:
+    secrets = {
+        "KEEPSAKE_TOKEN": "s3cret-token",
+        "KEEPSAKE_MASTER_KEYS": "s3cret-keys",
+        "KEEPSAKE_DATABASE_URL": "postgresql://me:s3cret@db/x",
+    }
+    given = {**secrets, "KEEPSAKE_THRESHOLD": "7"}
+    for form in ((), ("--json",)):
+        done = keepsake(tmp_path, "settings", *form, environment=given)
+        assert done.returncode == 0, done.stderr
+        assert "s3cret" not in done.stdout
+    report = {setting["name"]: setting for setting in json.loads(done.stdout)}
+    assert (report["KEEPSAKE_THRESHOLD"]["value"], report["KEEPSAKE_THRESHOLD"]["source"]) == (7, "env")
+    assert report["KEEPSAKE_PARTITIONS"]["source"] == "default"
+    assert report["KEEPSAKE_DATA_DIR"]["value"] == str(tmp_path)
+    assert report["KEEPSAKE_MASTER_KEYS_FILE"]["value"] is None
+    assert all(report[name]["value"] == "********" for name in secrets)
+    assert all(setting["meaning"] for setting in report.values())
+
+
+def test_a_wrong_setting_is_named_without_its_value(tmp_path: Path) -> None:
+    done = keepsake(tmp_path, "status", environment={"KEEPSAKE_PARTITIONS": "s3cret"})
+    assert done.returncode == 1
+    assert "KEEPSAKE_PARTITIONS" in done.stderr
+    assert "s3cret" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "ledger"), "keepsake up"),
+        (("provision",), "KEEPSAKE_KAFKA_BOOTSTRAP"),
+        (("recall", "--user", "u", "--character", "c", "hello"), "keepsake up"),
+        (("publish", "missing.jsonl"), "missing.jsonl"),
+        (("parked", "list"), "KEEPSAKE_DATABASE_URL"),
+        (("dead", "list"), "KEEPSAKE_KAFKA_BOOTSTRAP"),
+        (("dead", "show", "nonsense"), "keepsake dead list"),
+        (("dead", "retry"), "--all"),
+        (("parked", "retry", "x", "--all"), "--all"),
+        (("tail",), "keys"),
+    ],
+)
+def test_what_cannot_be_done_is_explained(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = keepsake(tmp_path, *arguments)
+    assert done.returncode == 1, done.stdout
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_engines_that_are_set_are_not_started(tmp_path: Path) -> None:
+    places = {
+        "KEEPSAKE_KAFKA_BOOTSTRAP": "kafka:9092",
+        "KEEPSAKE_DATABASE_URL": "postgresql://me:s3cret@db/x",
+    }
+    done = keepsake(tmp_path, "engines", "up", environment=places)
+    assert done.returncode == 1
+    assert "nothing to start" in done.stderr
+    shown = json.loads(keepsake(tmp_path, "engines", "status", "--json", environment=places).stdout)
+    assert shown == {"kafka": "kafka:9092", "database": "postgresql://me:***@db/x", "engines": {}}
+
+
+def test_the_status_of_nothing(tmp_path: Path) -> None:
+    done = keepsake(tmp_path, "status", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "url": None,
+        "token_file": str(tmp_path / "token"),
+        "kafka": None,
+        "database": None,
+        "data_dir": str(tmp_path),
+        "engines": {"kafka": {"pid": None}, "postgres": {"pid": None}},
+        "roles": {
+            role: {"pid": None, "state": "stopped", "restarts": 0, "lag": None}
+            for role in ("ledger", "extractor", "indexer", "recall")
+        },
+    }
+    assert keepsake(tmp_path, "down").returncode == 0
+    assert list(tmp_path.iterdir()) == []
