@@ -9,7 +9,7 @@ offset that was never fetched is a transaction marker or was compacted, and need
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from faust.types import TP
 
@@ -17,7 +17,8 @@ from faust.types import TP
 class Feed:
     """The records of some topics on their way to one agent."""
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.topics = frozenset(topics)
         self.expected: dict[TP, int] = {}
         self._fetched: dict[TP, deque[int]] = {}
@@ -46,7 +47,7 @@ class Feed:
             return
         queue, expected = self._fetched[tp], self.expected[tp]
         if not queue:
-            self._waiting_since[tp] = time.monotonic()
+            self._waiting_since[tp] = self._clock()
         queue.extend(offset for offset in offsets if offset >= expected)
 
     def rewound(self, positions: Mapping[TP, int]) -> None:
@@ -66,7 +67,7 @@ class Feed:
                 self._lost.add(tp)
             return False
         queue.popleft()
-        self._waiting_since[tp] = time.monotonic()
+        self._waiting_since[tp] = self._clock()
         self._lost.discard(tp)
         self.expected[tp] = offset + 1
         self._taken[tp].append(offset)
@@ -109,16 +110,17 @@ class Feed:
         a second while there are fetched events that never came."""
         if self.idle_since is not None:
             for tp, since in self._waiting_since.items():
-                if self._fetched.get(tp) and max(since, self.idle_since) < time.monotonic() - 1:
+                if self._fetched.get(tp) and max(since, self.idle_since) < self._clock() - 1:
                     self._lost.add(tp)
-                    self._waiting_since[tp] = time.monotonic()
+                    self._waiting_since[tp] = self._clock()
         return self._lost
 
 
 class Deliveries:
     """The feeds of one app, and the positions its consumer must read from."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.feeds: list[Feed] = []
         self.epoch = 0
         #: For each assigned partition the offset before which everything was fetched, markers included.
@@ -126,7 +128,7 @@ class Deliveries:
         self._sought: dict[TP, float] = {}
 
     def feed(self, topics: Iterable[str]) -> Feed:
-        feed = Feed(topics)
+        feed = Feed(topics, self._clock)
         self.feeds.append(feed)
         return feed
 
@@ -164,11 +166,11 @@ class Deliveries:
 
     def lost(self) -> dict[TP, int]:
         """Partitions to seek back, and where to; each at most once a second, so that it can arrive."""
-        now, positions = time.monotonic(), self.positions()
+        now, positions = self._clock(), self.positions()
         wanted: dict[TP, int] = {}
         for feed in self.feeds:
             for tp in feed.lost():
-                if now - self._sought.get(tp, 0.0) > 1 and tp in positions:
+                if now - self._sought.get(tp, float("-inf")) > 1 and tp in positions:
                     wanted[tp] = positions[tp]
                     self._sought[tp] = now
         return wanted

@@ -26,8 +26,8 @@ from faust.transport.consumer import RecordMap
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from infra.engines import read_engines
 from streams.delivery import Deliveries
+from streams.places import kafka_bootstrap
 from streams.settings import Settings
 
 # Faust's driver asks the broker to hold an empty fetch for 1.5 s. A partition whose records were held
@@ -249,10 +249,10 @@ def make_app(
 ) -> StreamApp:
     """A Faust app of this group; its files are below `data_dir/roles/<role>-<instance>`.
 
-    `bootstrap` (host:port,…) defaults to that of the settings, or of the local engines. `conf` overrides
-    Faust's settings.
+    `bootstrap` (host:port,…) defaults to that of the settings, or of the local engines (PlaceUnknown:
+    neither). `conf` overrides Faust's settings.
     """
-    servers = bootstrap or settings.kafka_bootstrap or local_bootstrap(settings)
+    servers = bootstrap or kafka_bootstrap(settings)
     directory = role_directory(settings, role, instance)
     options: dict[str, Any] = {
         "datadir": directory,
@@ -277,14 +277,6 @@ def make_app(
     return StreamApp(
         group, settings=settings, role=role, instance=instance, bootstrap=servers, **{**options, **conf}
     )
-
-
-def local_bootstrap(settings: Settings) -> str:
-    """The broker of `keepsake engines up`."""
-    local = read_engines(settings.data_dir).kafka
-    if local is None:
-        raise SystemExit("no Kafka broker is known: set KEEPSAKE_KAFKA_BOOTSTRAP, or run `keepsake up`")
-    return local.bootstrap
 
 
 def group_instance_id(role: str, instance: str, directory: Path) -> str:

@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
+from aiokafka.errors import KafkaConnectionError
 from prometheus_client import start_http_server
 
+from streams.errors import Explained
 from streams.faust_app import StreamApp, role_directory
 from streams.heartbeat import Heartbeat, State
 from streams.settings import Settings
@@ -25,7 +27,7 @@ STOP_SECONDS = 15.0
 DAY_SECONDS = 86_400.0
 
 
-class Refused(Exception):
+class Refused(Explained):
     """The role cannot run; the message says why and what to do."""
 
 
@@ -74,9 +76,11 @@ def run_app(
             start_http_server(app.settings.metrics_port)
         with own_directory(app.settings, app.role, app.instance) as directory:
             return asyncio.run(_run(app, directory, setup or _nothing, healthy))
-    except Refused as refusal:
+    except Explained as refusal:
         print(f"keepsake {app.role}: {refusal}", file=sys.stderr)
-        return 1
+    except KafkaConnectionError:
+        print(f"keepsake {app.role}: no Kafka broker answers at {app.bootstrap}", file=sys.stderr)
+    return 1
 
 
 @asynccontextmanager
@@ -122,8 +126,8 @@ async def _run(
 
 
 def _described(error: BaseException | None) -> str:
-    """Only our own refusals are quoted; other messages may hold anything."""
-    return str(error) if isinstance(error, Refused) else f"stopped by {type(error).__name__}"
+    """Only messages of our own are quoted; others may hold anything."""
+    return str(error) if isinstance(error, Explained) else f"stopped by {type(error).__name__}"
 
 
 async def _stop(app: StreamApp, waiting: list[asyncio.Task[object]]) -> None:
