@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 # What is left of the deadline after this share is the index's, so that a slow provider still leaves time
 # for the most recent memories.
-EMBEDDING_SHARE = 0.6
+EMBEDDING_SHARE = 0.75
 # More of an utterance says nothing more about its subject, and takes the model longer.
 SEARCHED_CHARACTERS = 1_000
 
