@@ -53,7 +53,7 @@ class WindowText:
 
     def find(self, speaker: str, quote: str) -> str | None:
         """The speaker's own words that the quote stands for, None if they never said them."""
-        for wanted in (_squeeze(quote), _squeeze(quote.strip(_MARKS + " …"))):
+        for wanted in (squeeze(quote), squeeze(quote.strip(_MARKS + " …"))):
             if not wanted:
                 continue
             for line in self._lines.get(speaker, ()):
@@ -84,7 +84,8 @@ class _Line:
         return clean(self.text[start:end]) or None
 
 
-def _squeeze(text: str) -> str:
+def squeeze(text: str) -> str:
+    """What two texts share that differ only in white space, control characters and normal form."""
     return _squeeze_with_offsets(text)[0]
 
 

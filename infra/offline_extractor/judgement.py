@@ -21,6 +21,8 @@ _AFTER_DATE = re.compile(r"^(?:에는|에|은|는|の|に|は|,|、|\s)+")
 # Only whether a text names a day is asked, not which.
 _ANY_DAY = date(2000, 1, 1)
 MAX_PROMISE = 300
+# So many terms make a memory of statements of no known kind.
+ENOUGH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -
     if any(clause.kind for clause in standing):
         return standing
     # Of no known kind: only where there is much in it.
-    return standing if sum(_weight(clause) for clause in standing) >= 4 else []
+    return standing if sum(_weight(clause) for clause in standing) >= ENOUGH else []
 
 
 def _take_back(standing: list[Clause], by: Clause, kinds: Set[str]) -> bool:
@@ -74,7 +76,7 @@ def _take_back(standing: list[Clause], by: Clause, kinds: Set[str]) -> bool:
         return False
     wrong = find_dates(last.text, _ANY_DAY, last.language)
     corrects = bool(wrong) and bool(find_dates(by.text, _ANY_DAY, by.language))
-    if last.kind and last.kind.name not in (_REVOCABLE if corrects else kinds):
+    if last.kind and not corrects and last.kind.name not in kinds:
         return False
     standing.pop()
     if corrects:
@@ -98,7 +100,7 @@ def _weight(clause: Clause) -> int:
 
 def _has_content(clause: Clause) -> bool:
     terms = search_terms([clause.text], clause.language)
-    return len(clause.text) >= 4 and any(not term[0].isdigit() for term in terms)
+    return len(clause.text) >= 3 and any(letter.isalpha() for term in terms for letter in term)
 
 
 def promises_of(text: str) -> Iterable[str]:

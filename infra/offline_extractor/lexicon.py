@@ -50,6 +50,7 @@ class Lexicon:
     casual_tone: str
     user_word: str
     stop: frozenset[str]
+    short: frozenset[str]
     particles: tuple[str, ...]
     copulas: tuple[str, ...]
     verbal: tuple[str, ...]
@@ -100,6 +101,7 @@ def lexicon(language: Language) -> Lexicon:
         casual_tone=data["casual_tone"],
         user_word=data["user_word"],
         stop=frozenset(data["stop"]),
+        short=frozenset(data.get("short", ())),
         particles=_longest(data.get("particles", ())),
         copulas=_longest(data.get("copulas", ())),
         verbal=_longest(data.get("verbal", ())),

@@ -11,7 +11,7 @@ from infra.offline_extractor.judgement import Statement, kept_statements, promis
 from infra.offline_extractor.lexicon import Language, language_of, lexicon
 from infra.offline_extractor.relationship import updated_state
 from infra.offline_extractor.terms import search_terms
-from models.quotes import USER, speaker_of
+from models.quotes import USER, speaker_of, squeeze
 from models.requests import WindowMessage, WindowRequest
 
 # The bounds of the answer stay below those of the parser, so that nothing of ours is dropped there.
@@ -112,10 +112,15 @@ def _details(
         before = [m.text for m in request.messages[: promises[0][0]] if m.role == "user" and m.text.strip()]
         quotes += [(8, -1, 0, USER, text[:MAX_PLAN]) for text in before[-1:]]
     best = sorted(quotes, key=lambda quote: (-quote[0], quote[1], quote[2]))[:MAX_QUOTES]
-    spoken = dict.fromkeys(
-        (quote[3], quote[4]) for quote in sorted(best, key=lambda quote: (quote[1], quote[2]))
-    )
-    return [{"type": "quote", "speaker": speaker, "text": text, "context": ""} for speaker, text in spoken]
+    # What differs in white space alone is one quote to the parser.
+    spoken = {
+        (speaker, squeeze(text)): text
+        for _, _, _, speaker, text in sorted(best, key=lambda quote: (quote[1], quote[2]))
+    }
+    return [
+        {"type": "quote", "speaker": speaker, "text": text, "context": ""}
+        for (speaker, _), text in spoken.items()
+    ]
 
 
 def _plans(statements: Sequence[Statement], days: dict[int, date]) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ MAX_ITEMS = 5
 MAX_ITEM = 100
 MAX_STATE = 600
 # Kinds of statement that tell where two people stand.
-_TURNING = frozenset({"confession", "conflict", "promise"})
+_TURNING = frozenset({"confession", "promise"})
 
 
 def updated_state(

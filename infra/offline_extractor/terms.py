@@ -11,10 +11,12 @@ MAX_TERMS = 40
 _PIECES = re.compile(
     "(?P<ko>[가-힣]+)"
     "|(?P<ja>[\u30a0-\u30ff]{2,}|[々\u3400-\u9fff]+)(?P<after>[\u3040-\u309f]?)"
-    "|(?P<number>\\d+(?:[.,:]\\d+)*(?:[ ]?(?:km|kg|cm|%))?)"
+    "|(?P<number>\\d+(?:[.,:]\\d+)*(?:[ ]?(?:km|kg|cm|%)|st|nd|rd|th|[가-힣]+|[円人歳時分年月日回個本冊枚階杯匹]+)?)"
     "|(?P<en>[A-Za-z\u00c0-\u024f][A-Za-z\u00c0-\u024f'’-]*)"
 )
-_HADA = re.compile("^(?P<base>[가-힣]{2,})(?:하|했|해|할|한|합|되|됐|돼|될|된|됨|함)[가-힣]*$")
+_HADA = re.compile(
+    "^(?P<base>[가-힣]{2,})(?:하(?:$|[고는게기지면러려자니던며여세네더다])|[했해할한합함되됐돼될된됨])[가-힣]*$"
+)
 # Hiragana that follow a noun of one character, rather than the end of a verb.
 _JA_AFTER = frozenset("がはをにとのもでへや")
 _TENSE = 20  # index of ㅆ among final consonants: the mark of past and future verbs
@@ -50,7 +52,12 @@ def _terms(text: str) -> Iterator[str]:
 
 
 def _number(text: str) -> str | None:
-    return text if len(text) > 1 else None
+    """A number with its unit: "17일이야" gives "17일"."""
+    unit = text.lstrip("0123456789.,: ")
+    words = lexicon("ko")
+    bare = _stripped(_stripped(unit, words.copulas, 1), words.particles, 1)
+    number = text.removesuffix(unit) + bare
+    return number if len(number) > 1 else None
 
 
 def _english(word: str) -> str | None:
@@ -61,7 +68,11 @@ def _english(word: str) -> str | None:
 
 
 def _japanese(run: str, after: str) -> str | None:
-    if run in lexicon("ja").stop or (len(run) == 1 and after not in _JA_AFTER):
+    stop = lexicon("ja").stop
+    # 来月結婚 is 来月 and 結婚: words for times stand before nouns without a particle.
+    lead = next((word for word in stop if len(word) > 1 and run != word and run.startswith(word)), "")
+    run = run.removeprefix(lead)
+    if run in stop or (len(run) == 1 and after not in _JA_AFTER):
         return None
     return run
 
@@ -74,20 +85,25 @@ def _korean(word: str) -> str | None:
     action = _HADA.match(word)
     if action:
         return None if action["base"] in words.stop else action["base"]
-    for ending in words.copulas:
-        if word.endswith(ending) and len(word) - len(ending) >= 2:
-            word = word.removesuffix(ending)
-            break
-    if any((ord(letter) - _HANGUL_BASE) % 28 == _TENSE for letter in word[1:]):
+    word = _stripped(word, words.copulas, 2)
+    if any((ord(letter) - _HANGUL_BASE) % 28 == _TENSE for letter in word):
         return None
     if any(word.endswith(ending) for ending in words.verbal):
         return None
     for ending in words.particles:
         base = word.removesuffix(ending)
-        if base != word and (len(base) >= 2 or (len(base) == 1 and len(ending) > 1)):
+        if base != word and (len(base) >= 2 or base in words.short):
             word = base
             break
-    return None if word in words.stop or len(word) < 2 else word
+    return None if word in words.stop or (len(word) < 2 and word not in words.short) else word
+
+
+def _stripped(word: str, endings: Iterable[str], least: int) -> str:
+    """The word without the first of the endings that leaves so many letters of it."""
+    for ending in endings:
+        if word.endswith(ending) and len(word) - len(ending) >= least:
+            return word.removesuffix(ending)
+    return word
 
 
 @cache
