@@ -8,6 +8,7 @@
 - Otherwise commands go before results, results before ticks, ticks before messages.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
@@ -93,3 +94,15 @@ class Inbox:
         if key not in self._named:
             self._named[key] = self._chat_offset(record) if record.topic in (COMMAND, TICK) else None
         return self._named[key]
+
+
+class Partition:
+    """One partition number that is ours: its inbox, and the task that commits what it gives."""
+
+    def __init__(self, number: int, inbox: Inbox, offsets: dict[str, int]) -> None:
+        self.number = number
+        self.inbox = inbox
+        self.offsets = offsets  # the next of each topic, as of the rows
+        self.arrived = asyncio.Event()
+        self.committing_since: float | None = None
+        self.task: asyncio.Task[None] | None = None

@@ -14,22 +14,19 @@ next offset of every source topic: the consumer group's can expire, or belong to
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
-from aiokafka.structs import TopicPartition
 from faust.types import TP, StreamT
 
 from infra.faults import fault_point
-from models.records import Batch, Output, Record
+from models.records import Batch, Record
 from models.topics import CHAT, COMMAND, EXTRACTED, TICK
 from streams.consume import Step, frames, next_events, source, to_record
+from streams.due_scan import DueScan
 from streams.faust_app import HELD_BACK, StreamApp
-from streams.inbox import Inbox
+from streams.inbox import Inbox, Partition
 from streams.recovery import FencedTables, StateTable
 from streams.run import Refused
 from streams.topics import CHANGELOG, LEDGER_GROUP
@@ -44,18 +41,6 @@ BRING_BACK = (
 SOURCES = (CHAT, EXTRACTED, COMMAND, TICK)
 
 
-class Partition:
-    """One partition number that is ours: its inbox, and the task that commits what it gives."""
-
-    def __init__(self, number: int, inbox: Inbox, offsets: dict[str, int]) -> None:
-        self.number = number
-        self.inbox = inbox
-        self.offsets = offsets  # the next of each topic, as of the rows
-        self.arrived = asyncio.Event()
-        self.committing_since: float | None = None
-        self.task: asyncio.Task[None] | None = None
-
-
 class Ledger:
     """Wires a step to its topics. Make it before the app runs, and pass `setup` to `run_app`."""
 
@@ -63,14 +48,14 @@ class Ledger:
         settings = app.settings
         self._app = app
         self._step = step
-        self._bootstrap = bootstrap = app.bootstrap
         self._feed = app.deliveries.feed(SOURCES)
         self._table = StateTable(app, settings.partitions)
-        self._producers = Producers(bootstrap, CHANGELOG, LEDGER_GROUP, settings.transaction_timeout_seconds)
+        self._producers = Producers(
+            app.bootstrap, CHANGELOG, LEDGER_GROUP, settings.transaction_timeout_seconds
+        )
         self._partitions: dict[int, Partition] = {}
         self._command_ends: dict[int, int] = {}
-        self._ends: Any = None
-        self._ticks: Any = None
+        self._scan = DueScan(app, step, self._partitions)
         tables = app.tables
         assert isinstance(tables, FencedTables), "make_app(TableManager=FencedTables)"
         tables.fence = self._fence
@@ -82,23 +67,12 @@ class Ledger:
         app.agent(source(app, SOURCES), name="ledger")(self._agent)
 
     @asynccontextmanager
-    async def setup(self, _app: StreamApp) -> AsyncIterator[None]:
-        """What needs the running loop: clients for ends of partitions and for ticks, and the due scan."""
-        self._ends = AIOKafkaConsumer(bootstrap_servers=self._bootstrap)
-        self._ticks = AIOKafkaProducer(bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=True)
+    async def setup(self, app: StreamApp) -> AsyncIterator[None]:
+        """What needs the running loop."""
         try:
-            await self._ends.start()
-            await self._refuse_other_partition_counts()
-            await self._ticks.start()
-            scan = asyncio.create_task(self._scan())
-            try:
+            async with self._scan.running():
                 yield
-            finally:
-                scan.cancel()
-                await asyncio.gather(scan, return_exceptions=True)
         finally:
-            await self._ticks.stop()
-            await self._ends.stop()
             await self._producers.close()
 
     def healthy(self) -> bool:
@@ -109,22 +83,6 @@ class Ledger:
         )
 
     # --- from one assignment to the next ---
-
-    async def _refuse_other_partition_counts(self) -> None:
-        wanted = self._app.settings.partitions
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
-        try:
-            await admin.start()
-            described = await admin.describe_topics([*SOURCES, CHANGELOG])
-        finally:
-            await admin.close()
-        for topic in described:
-            found = len(topic["partitions"])
-            if found != wanted:
-                raise Refused(
-                    f"topic {topic['topic']} has {found} partitions, KEEPSAKE_PARTITIONS is {wanted}: "
-                    + ("set it to the number they were made with" if found else "run `keepsake provision`")
-                )
 
     async def _fence(self, partitions: set[int]) -> None:
         """Before recovery: nobody else writes to these partitions from here on."""
@@ -175,7 +133,8 @@ class Ledger:
 
     async def _revoked(self) -> None:
         """Finish the transactions under way, and begin no other."""
-        partitions, self._partitions = self._partitions, {}
+        partitions = dict(self._partitions)
+        self._partitions.clear()
         for partition in partitions.values():
             partition.arrived.set()
         await asyncio.gather(*(partition.task for partition in partitions.values() if partition.task))
@@ -271,57 +230,3 @@ class Ledger:
         self._step.committed(number, folded)
         for topic, offset in offsets.items():
             self._feed.finished_through(TP(topic, number), offset - 1)
-
-    # --- ticks ---
-
-    async def _scan(self) -> None:
-        """Look for what is due, and only send a tick: rows are changed by events alone."""
-        while True:
-            await asyncio.sleep(self._app.settings.scan_seconds)
-            try:
-                await self._send_due()
-            except KafkaError as error:
-                log.warning("Ticks were not sent: %s; they are looked for again", type(error).__name__)
-
-    async def _send_due(self) -> None:
-        waiting = {number: list(p.inbox.waiting()) for number, p in self._partitions.items()}
-        if not waiting:
-            return
-        chats = {number: TopicPartition(CHAT, number) for number in waiting}
-        # Asked for now: a message that is in the log already must be before the tick, on replay as well.
-        found = await self._ends.end_offsets(list(chats.values()))
-        ends = {number: found[tp] for number, tp in chats.items()}
-        now_ms = time.time_ns() // 1_000_000
-        outputs: list[Output] = []
-        for number, partition in self._partitions.items():
-            if number not in ends:
-                continue
-            self._lower(partition, waiting[number], ends[number])
-            outputs += self._step.due(number, now_ms, ends[number])
-        sent = [
-            await self._ticks.send(
-                output.topic,
-                output.value,
-                key=output.key,
-                partition=output.partition,
-                headers=list(output.headers),
-            )
-            for output in outputs
-        ]
-        await asyncio.gather(*sent)
-
-    def _lower(self, partition: Partition, waiting: Iterable[tuple[Record, int]], end: int) -> None:
-        """An offset named past the end of the log can never be reached: it waits for the end instead."""
-        for record, named in waiting:
-            if named > end:
-                log.warning(
-                    "%s/%d@%d names offset %d of %s, which ends at %d: applied at its end",
-                    record.topic,
-                    record.partition,
-                    record.offset,
-                    named,
-                    CHAT,
-                    end,
-                )
-                partition.inbox.lower(record, end)
-                partition.arrived.set()

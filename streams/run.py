@@ -9,9 +9,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
 from prometheus_client import start_http_server
@@ -88,6 +89,18 @@ async def _nothing(_app: StreamApp) -> AsyncIterator[None]:
     yield
 
 
+def watched(app: StreamApp, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task beside the app, whose unexpected end stops the role instead of passing unseen."""
+    task = asyncio.create_task(work)
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            app.fail(f"{task.get_coro().__name__.strip('_')} was {_described(error)}")  # type: ignore[union-attr]
+
+    task.add_done_callback(ended)
+    return task
+
+
 async def _run(
     app: StreamApp,
     directory: Path,
@@ -99,9 +112,9 @@ async def _run(
         loop.add_signal_handler(number, app.stopping.set)
     heartbeat = Heartbeat(app.settings.data_dir, app.role, app.instance)
     async with setup(app):
-        tasks = [asyncio.create_task(_beat(app, heartbeat, directory, healthy))]
+        tasks = [watched(app, _beat(app, heartbeat, directory, healthy))]
         if app.commit_seconds is not None:
-            tasks.append(asyncio.create_task(_commit(app, app.commit_seconds)))
+            tasks.append(watched(app, _commit(app, app.commit_seconds)))
         start = asyncio.create_task(app.start())
         stop = asyncio.create_task(app.stopping.wait())
         crash = asyncio.create_task(app._crashed.wait())

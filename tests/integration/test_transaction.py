@@ -377,10 +377,3 @@ async def test_one_process_a_directory(topics: str, tmp_path: Path) -> None:
         async with running(second):
             assert await second.ended() == 1
     assert "is in use by another process" in second.errors()
-
-
-async def test_another_partition_count_is_refused(topics: str, tmp_path: Path) -> None:
-    refused = Ledger(topics, tmp_path, KEEPSAKE_PARTITIONS="8")
-    async with running(refused):
-        assert await refused.ended() == 1
-    assert "has 4 partitions" in refused.errors()
