@@ -2,7 +2,7 @@
 
 import typer
 
-from streams.cli import configuration, engines, kafka_tools, lifecycle, talk, trouble
+from streams.cli import configuration, demo, engines, kafka_tools, lifecycle, talk, trouble
 from streams.cli.common import reported
 
 app = typer.Typer(
@@ -13,7 +13,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (lifecycle, configuration, talk):
+for module in (lifecycle, configuration, talk, demo):
     module.add_to(app)
 kafka_tools.add_to(engines.app)
 app.add_typer(engines.app, name="engines")
