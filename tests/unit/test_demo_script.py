@@ -27,8 +27,10 @@ def test_every_line_is_a_message_of_one_pair_in_order(talk: Conversation) -> Non
         )
         for message in talk.messages
     ]
-    assert {(message.user_id, message.cast) for message in parsed} == {(talk.user, make_cast([talk.character]))}
-        assert len({message.message_id for message in parsed}) == len(parsed)
+    assert {(message.user_id, message.cast) for message in parsed} == {
+        (talk.user, make_cast([talk.character]))
+    }
+    assert len({message.message_id for message in parsed}) == len(parsed)
     assert [message.sent_at for message in parsed] == sorted(message.sent_at for message in parsed)
 
 
