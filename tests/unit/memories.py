@@ -1,5 +1,6 @@
 """Stored memories and fakes of what a recall works with, for tests without engines."""
 
+import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -118,6 +119,8 @@ class FakeIndex:
 
     async def candidates(self, user_id: str, character_ids: Sequence[str], **asked: Any) -> Candidates:
         self.asked = asked
+        for _ in range(3):  # as a database would, let a deadline that has passed take effect
+            await asyncio.sleep(0)
         found: Candidates = self._answer(self.found)
         return found
 
