@@ -124,7 +124,7 @@ class Index:
     async def _open_vectors(
         self, parsed: Sequence[tuple[Record, IndexRow]]
     ) -> list[tuple[Record | None, IndexRow]]:
-        """The rows, with every vector opened whose memory is known; also those that waited for one of these memories."""
+        """The rows, with every vector opened whose memory is known; those too that waited for one of these memories."""
         memories = {
             row.memory.memory_id: SealedMemory(
                 row.memory.memory_id, row.memory.user_id, row.memory.characters, row.memory.payload

@@ -25,9 +25,10 @@ near AS (
     LIMIT $9
 ),
 worded AS (
-    SELECT t.memory_id, ts_rank(t.search_vector, $5::text::tsquery) AS rank
+    -- The query is read once, by the subselect: as a cast it would be read again for every row.
+    SELECT t.memory_id, ts_rank(t.search_vector, (SELECT $5::text::tsquery)) AS rank
     FROM scope s JOIN memory_tokens t USING (memory_id)
-    WHERE $5::text IS NOT NULL AND t.search_vector @@ $5::text::tsquery
+    WHERE $5::text IS NOT NULL AND t.search_vector @@ (SELECT $5::text::tsquery)
     ORDER BY rank DESC, s.created_at DESC, memory_id
     LIMIT $9
 ),

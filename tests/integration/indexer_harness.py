@@ -32,7 +32,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> Non
     """Return when the condition holds; fail after a minute."""
     try:
         async with asyncio.timeout(SECONDS):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise AssertionError(f"never came true: {what}") from None
