@@ -1,0 +1,117 @@
+"""The index step on real PostgreSQL: any order of arrival, values it does not take, a start without it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agents.codec import MemoryCipher
+from agents.index import Index, IndexBehind
+from models.published import TOKENS, MemoryCreated, MemoryEmbedded
+from models.records import Record
+from models.topics import CREATED, EMBEDDED
+from sql.index_store import IndexStore
+from sql.migrate import migrate
+from sql.pool import Pool, create_pool
+from tests.engines import LocalEngines
+from tests.integration.databases import new_database
+from tests.unit.test_embed import PAIRS, SEALER, Counts, DeadList, Keys, World, record, sealed
+
+
+@pytest.fixture
+async def pool(database: LocalEngines) -> AsyncIterator[Pool]:
+    dsn = await new_database(database.database_url)
+    await migrate(dsn)
+    opened = await create_pool(dsn)
+    yield opened
+    await opened.close()
+
+
+class Step:
+    def __init__(self, pool: Pool, keys: Keys | None = None) -> None:
+        self.pool = pool
+        self.dead = DeadList()
+        self.store = IndexStore(pool)
+        self.index = Index(
+            self.store,
+            MemoryCipher(SEALER, PAIRS),
+            keys or Keys(),
+            self.dead,
+            Counts(),
+            lambda _: None,
+            key_seconds=0.05,
+        )
+
+    async def count(self, table: str, where: str = "true") -> int:
+        found: int = await self.pool.fetchval(f"SELECT count(*) FROM {table} WHERE {where}")  # noqa: S608
+        return found
+
+
+async def test_a_vector_before_its_memory_is_opened_when_the_memory_comes(pool: Pool) -> None:
+    step = Step(pool)
+    memory = sealed(1)
+    world = World()
+    opened = world.embedding.open(memory)
+    await world.embedding.send_vectors([opened])
+    early = Record(EMBEDDED, 0, 0, 0, b"k", world.topic.sent[0].model_dump_json().encode())
+    await step.index.handle_batch([early])
+    assert await step.count("memory_vectors", "sealed IS NOT NULL") == 1
+    await step.index.handle_batch([record(1, memory)])
+    assert await step.count("memory_vectors", "embedding IS NOT NULL AND sealed IS NULL") == 1
+    assert step.dead.reasons == []
+    assert await step.store.applied_offsets() == {(EMBEDDED, 0): 1, (CREATED, 0): 2}
+
+
+@pytest.mark.parametrize(("state", "reasons"), [("destroyed", []), ("unknown", ["unknown_key"])])
+async def test_a_vector_without_a_key(pool: Pool, state: str, reasons: list[str]) -> None:
+    memory = sealed(1)
+    world = World()
+    await world.embedding.send_vectors([world.embedding.open(memory)])
+    vector = Record(EMBEDDED, 0, 0, 0, b"k", world.topic.sent[0].model_dump_json().encode())
+    step = Step(pool, Keys(state))
+    await step.index.handle_batch([record(1, memory), vector])
+    assert step.dead.reasons == reasons
+    assert (await step.count("user_memories"), await step.count("memory_vectors")) == (1, 0)
+
+
+async def test_a_vector_of_another_memory_does_not_open(pool: Pool) -> None:
+    world = World()
+    await world.embedding.send_vectors([world.embedding.open(sealed(1))])
+    other = sealed(2)
+    moved = world.topic.sent[0].model_copy(update={"memory_id": other.memory_id})
+    step = Step(pool)
+    vector = Record(EMBEDDED, 0, 0, 0, b"k", moved.model_dump_json().encode())
+    await step.index.handle_batch([record(2, other), vector])
+    assert step.dead.reasons == ["cannot_open"]
+
+
+async def test_values_that_the_database_does_not_take_are_a_dead_letter_and_the_rest_is_stored(
+    pool: Pool,
+) -> None:
+    step = Step(pool)
+    good = record(1)
+    bad = MemoryCreated.model_validate_json(record(2).value or b"").model_copy(update={"importance": 99})
+    nul = MemoryEmbedded(memory_id=bad.memory_id, user_id="u1", what=TOKENS, tokens=("a\x00",), offline=False)
+    await step.index.handle_batch(
+        [
+            good,
+            Record(CREATED, 0, 2, 0, b"k", bad.model_dump_json().encode()),
+            Record(EMBEDDED, 0, 5, 0, b"k", nul.model_dump_json().encode()),
+        ]
+    )
+    assert step.dead.reasons == ["rejected", "rejected"]
+    assert await step.count("user_memories") == 1
+    assert await step.store.applied_offsets() == {(CREATED, 0): 3, (EMBEDDED, 0): 6}
+
+
+async def test_a_start_without_the_database_is_compared_with_it_before_anything_is_written(
+    pool: Pool,
+) -> None:
+    step = Step(pool)
+    await step.store.apply([], {(CREATED, 0): 4})
+    step.index.started_unchecked({(CREATED, 0): 7})
+    with pytest.raises(IndexBehind):
+        await step.index.handle_batch([record(7)])
+    assert await step.count("user_memories") == 0
+    step.index.started_unchecked({(CREATED, 0): 4})
+    await step.index.handle_batch([record(4)])
+    assert await step.count("user_memories") == 1
