@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+import truststore
 from filelock import FileLock
 from jgo.maven import MavenContext
 
@@ -61,6 +62,8 @@ def kafka_jars(progress: Callable[[str], None], cache: Path | None = None) -> li
 
 
 def _fetch_all(jars: list[Jar], folder: Path, progress: Callable[[str], None]) -> None:
+    # The certificates of the operating system, as pip does: behind a company's proxy the bundled ones do not do.
+    truststore.inject_into_ssl()
     context = MavenContext(repo_cache=folder / ".maven", timeout=TIMEOUT_SECONDS)
     with ThreadPoolExecutor(DOWNLOADS) as pool:
         waiting = [pool.submit(_fetch, context, jar, folder) for jar in jars]
