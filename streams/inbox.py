@@ -79,15 +79,11 @@ class Inbox:
                     yield queue[0]
                     break
             else:
-                if not chat or not self._before_commands(chat[0], reached[COMMAND]):
+                # A command in hand names an offset past this message, or it would have been next.
+                commands_known = self._queues[COMMAND] or reached[COMMAND] >= self._command_end
+                if not chat or not commands_known:
                     return
                 yield chat[0]
-
-    def _before_commands(self, message: Record, commands_reached: int) -> bool:
-        commands = self._queues[COMMAND]
-        if commands:
-            return message.offset < (self._names(commands[0]) or 0)
-        return commands_reached >= self._command_end
 
     def _names(self, record: Record) -> int | None:
         key = (record.topic, record.offset)

@@ -1,5 +1,7 @@
 """`keepsake run ledger`: counts messages, cuts windows, asks for memories and records them."""
 
+import logging
+
 from agents.ledger import LedgerStep
 from infra.metrics import PrometheusCounters
 from infra.sealing import AesGcmSealer, KeysError, load_master_keys
@@ -45,6 +47,9 @@ def step_of(settings: Settings) -> LedgerStep:
 
 def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -> None:
     """Run the ledger in the foreground; leaves with its exit code."""
+    # The broker answers a transaction's first write with "not enough replicas" while it still verifies the
+    # transaction, and the client tries again: a warning each, and nothing is wrong.
+    logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
     try:
         step = step_of(settings)
     except KeysError as error:

@@ -1,16 +1,19 @@
 """A ledger with a step that counts: one row per key, and one output per message with the count it made.
 
-Run as a process by test_transaction.py: `python -m tests.integration.counting_ledger INSTANCE`, settings from
-the environment. Keys of commands and ticks are the chat.message offsets that they wait for.
+Run as a process by test_transaction.py: `python -m tests.integration.counting_ledger INSTANCE [CLEARS]`,
+settings from the environment. Keys of commands and ticks are the chat.message offsets that they wait for.
+With CLEARS, Faust's queues are emptied so many times while they fill.
 """
 
+import asyncio
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from models.records import Batch, Output, Record
 from models.topics import CHAT, COMMAND, REQUESTED, TICK
 from streams.consume import Rows
-from streams.faust_app import make_app
+from streams.faust_app import StreamApp, make_app
 from streams.ledger_loop import Ledger
 from streams.recovery import FencedTables
 from streams.run import run_app
@@ -51,9 +54,20 @@ class Counting:
         return []
 
 
+async def lose_events(app: StreamApp, times: int) -> None:
+    """What Faust does when it resumes with queues that are filled already."""
+    for _ in range(times):
+        while not any(queue.qsize() for queue in app.flow_control._queues):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        app.flow_control.clear()
+        print("cleared", flush=True)
+
+
 def main() -> None:
     app = make_app(Settings(), LEDGER_GROUP, role="ledger", instance=sys.argv[1], TableManager=FencedTables)
     ledger = Ledger(app, Counting())
+    if len(sys.argv) > 2:
+        app.task(partial(lose_events, app, int(sys.argv[2])))
     raise SystemExit(run_app(app, setup=ledger.setup, healthy=ledger.healthy))
 
 
