@@ -110,7 +110,9 @@ def close_at(thread: ThreadRow, rules: Rules) -> int | None:
 def close(
     rows: Rows, user: str, cast: str, thread: ThreadRow, last: int, timestamp: int, rules: Rules
 ) -> list[Effect]:
-    """Close the open window at position `last` (the event's `timestamp`, ms), and let the next window of the user go if it can.
+    """Close the open window at position `last`, and let the next window of the user go if it can.
+
+    `timestamp` is the event's, in milliseconds.
 
     A window without a user message has nothing to say of the user: it is skipped without being asked.
     Messages past `last` (a flush that came late) stay in the open window and are counted anew.

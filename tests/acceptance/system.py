@@ -57,6 +57,7 @@ class System:
         self.roles: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._settings = {f"KEEPSAKE_{name.upper()}": str(value) for name, value in settings.items()}
         self._serial = 0
+        self.expected: set[int] = {-signal.SIGKILL}  # exit codes that a wait does not take for a failure
 
     def __enter__(self) -> "System":
         self.engines.__enter__()
@@ -165,7 +166,7 @@ class System:
         while not (value := condition()):
             for (role, instance), process in self.roles.items():
                 code = process.poll()
-                assert code is None or code == -signal.SIGKILL, f"{role}-{instance} ended with {code}"
+                assert code in (None, *self.expected), f"{role}-{instance} ended with {code}"
             assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
             time.sleep(POLL)
         return value
@@ -322,8 +323,8 @@ class System:
         """Memories in PostgreSQL that have tokens and a vector: what recall finds."""
         return int(
             self.fetch(
-                "SELECT count(*) FROM memory.user_memories "
-                "WHERE embedding IS NOT NULL AND search_vector IS NOT NULL"
+                "SELECT count(*) FROM memory.user_memories m JOIN memory.memory_tokens t ON t.memory_id = m.id "
+                "JOIN memory.memory_vectors v ON v.memory_id = m.id WHERE v.embedding IS NOT NULL"
             )[0][0]
         )
 

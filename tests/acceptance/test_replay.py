@@ -1,9 +1,10 @@
 """Cuts are a function of the log alone: downtime, ticks and a full replay give the same windows (I3)."""
 
-import asyncio
+import shutil
+import time
 from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient
+from confluent_kafka.admin import AdminClient
 
 from models.topics import CHANGED, CREATED, EMBEDDED, EXTRACTED, REQUESTED
 from streams.topics import CHANGELOG, LEDGER_GROUP
@@ -87,7 +88,7 @@ def _replay_everything(system: System, said: list[Said]) -> None:
     shape = system.shape()
     memories = sorted((c.memory_id, str(c.date), c.source, c.importance) for c in system.created())
     rows = _rows(system)
-    asyncio.run(_forget(system))
+    _forget(system)
     system.command("provision")
     system.start("ledger", "extractor", "indexer")
     system.wait(lambda: system.counted() == len(said), "the replay to be counted")
@@ -108,29 +109,18 @@ def _rows(system: System) -> list[tuple[object, ...]]:
     return [tuple(row) for row in found]
 
 
-async def _forget(system: System) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=system.engines.bootstrap)
-    await admin.start()
-    try:
-        await admin.delete_topics([CHANGELOG, CREATED, CHANGED, EMBEDDED, EXTRACTED, REQUESTED])
-        groups = [group for group, *_ in await admin.list_consumer_groups()]
-        for group in groups:
-            if str(group).startswith("keepsake"):
-                await admin.delete_consumer_groups([group])
-        assert LEDGER_GROUP not in [group for group, *_ in await admin.list_consumer_groups()]
-    finally:
-        await admin.close()
+def _forget(system: System) -> None:
+    admin = AdminClient({"bootstrap.servers": system.engines.bootstrap})
+    topics = [CHANGELOG, CREATED, CHANGED, EMBEDDED, EXTRACTED, REQUESTED]
+    groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+    for future in (*admin.delete_topics(topics).values(), *admin.delete_consumer_groups(groups).values()):
+        future.result(30)
+    assert LEDGER_GROUP in groups
     system.fetch("DROP SCHEMA memory CASCADE")
-    system.fetch("DROP SCHEMA IF EXISTS config CASCADE")
-    for directory in (system.data_dir / "roles").iterdir():
-        import shutil
-
-        shutil.rmtree(directory)
+    shutil.rmtree(system.data_dir / "roles")
 
 
 def _pass_time(system: System, seconds: float) -> None:
-    """Let the log's clock move on: publish to a thread of its own until the append time has."""
-    import time
-
+    """Let the log's clock move on: nothing but time makes an idle gap."""
     until = time.time() + seconds
     system.wait(lambda: time.time() >= until, "the clock")

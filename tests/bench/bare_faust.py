@@ -24,7 +24,7 @@ done = asyncio.Event()
 
 
 @app.agent(app.topic("chat.message", value_type=bytes, value_serializer="raw"))
-async def count(stream: faust.StreamT) -> None:
+async def count(stream: faust.StreamT[bytes]) -> None:
     seen = 0
     async for event in stream.events():
         counts[event.key] += 1

@@ -40,8 +40,10 @@ def throughput(messages: int = 20_000, users: int = 400) -> list[Row]:
         said = system.publish([Said(f"u{n % users}", ("A",), f"{text}{n}") for n in range(messages)])
         say("throughput: bare Faust")
         subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("bare_faust.py")), system.engines.bootstrap]
-            + [str(system.data_dir / "bare"), str(messages)],
+            [
+                *(sys.executable, str(Path(__file__).with_name("bare_faust.py"))),
+                *(system.engines.bootstrap, str(system.data_dir / "bare"), str(messages)),
+            ],
             env=system.environment(),
             check=True,
             timeout=180,
@@ -126,7 +128,7 @@ async def _span(system: System, topic: str) -> tuple[int, float]:
         ends = await consumer.end_offsets(partitions)
         await consumer.seek_to_beginning()
         times: list[int] = []
-        while any([await consumer.position(p) < ends[p] for p in partitions]):  # noqa: C419 - awaits inside
+        while any([await consumer.position(p) < ends[p] for p in partitions]):
             for batch in (await consumer.getmany(timeout_ms=200)).values():
                 times += [record.timestamp for record in batch if record.value is not None]
         return len(times), (max(times) - min(times)) / 1000
@@ -139,7 +141,8 @@ async def _latencies(system: System, rounds: int) -> list[float]:
     await producer.start()
     database = await asyncpg.connect(system.engines.database_url)
     ready = await database.prepare(
-        "SELECT 1 FROM memory.user_memories WHERE user_id = $1 AND embedding IS NOT NULL AND search_vector IS NOT NULL"
+        "SELECT 1 FROM memory.user_memories m JOIN memory.memory_tokens t ON t.memory_id = m.id "
+        "JOIN memory.memory_vectors v ON v.memory_id = m.id WHERE m.user_id = $1 AND v.embedding IS NOT NULL"
     )
     times = []
     try:
@@ -156,7 +159,7 @@ async def _latencies(system: System, rounds: int) -> list[float]:
                 }
                 await producer.send_and_wait(CHAT, orjson.dumps(value), key=user.encode())
             began = time.perf_counter()
-            while await ready.fetchval(user) is None:
+            while await ready.fetchval(user) is None:  # noqa: ASYNC110 - another process makes it true
                 await asyncio.sleep(0.002)
             times.append((time.perf_counter() - began) * 1000)
     finally:

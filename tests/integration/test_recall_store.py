@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, date, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,9 +152,14 @@ async def test_filters_come_before_the_paths(index: IndexStore, recall: RecallSt
         rows.append(created_row(number, day=day, kind="log" if number == 4 else "window", importance=8))
         rows += [vector_row(number, unit_vector(number)), tokens_row(number, "aa")]
     await index.apply(rows, {})
-    june = {"date_from": date(2026, 6, 28), "date_to": date(2026, 6, 30)}
+    june: dict[str, Any] = {"date_from": date(2026, 6, 28), "date_to": date(2026, 6, 30)}
     found = await find(recall, vector=unit_vector(5), tokens=["aa"], limit=2, slots=2, **june)
-    for path in (numbers(found.vector), numbers(found.keyword), numbers(found.recent), numbers(found.important)):
+    for path in (
+        numbers(found.vector),
+        numbers(found.keyword),
+        numbers(found.recent),
+        numbers(found.important),
+    ):
         assert len(path) == 2
         assert set(path) <= {2, 3, 4}
     assert found.max_seq == {"mina": 5}
@@ -208,7 +214,9 @@ async def test_a_pair_is_summed_up(index: IndexStore, recall: RecallStore) -> No
     assert (summary.relationship.payload, summary.relationship.version) == (b"sealed", 4)
 
 
-def closed(number: int, status: str, *memories: int, cast: tuple[str, ...] = ("mina",), epoch: int = 1) -> WindowRow:
+def closed(
+    number: int, status: str, *memories: int, cast: tuple[str, ...] = ("mina",), epoch: int = 1
+) -> WindowRow:
     """The `number`-th window, of ten messages."""
     changed = WindowChanged.model_validate(
         {
