@@ -4,6 +4,7 @@ import shutil
 import time
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from models.topics import CHANGED, CREATED, EMBEDDED, EXTRACTED, REQUESTED
@@ -113,11 +114,25 @@ def _forget(system: System) -> None:
     admin = AdminClient({"bootstrap.servers": system.engines.bootstrap})
     topics = [CHANGELOG, CREATED, CHANGED, EMBEDDED, EXTRACTED, REQUESTED]
     groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
-    for future in (*admin.delete_topics(topics).values(), *admin.delete_consumer_groups(groups).values()):
+    for future in admin.delete_topics(topics).values():
         future.result(30)
+    # Members are static: the broker lets them go only when their sessions have ended.
+    system.wait(lambda: _deleted(admin, groups), "the groups to be deleted")
     assert LEDGER_GROUP in groups
     system.fetch("DROP SCHEMA memory CASCADE")
     shutil.rmtree(system.data_dir / "roles")
+
+
+def _deleted(admin: AdminClient, groups: list[str]) -> bool:
+    left = {group.group_id for group in admin.list_consumer_groups().result().valid} & set(groups)
+    for future in admin.delete_consumer_groups(sorted(left)).values() if left else ():
+        try:
+            future.result(30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+    return True
 
 
 def _pass_time(system: System, seconds: float) -> None:
