@@ -106,8 +106,9 @@ def test_what_the_readme_says_works(terminal: Terminal) -> None:
     terminal.paste(console)
     assert json.loads(terminal.paste(over_http))["accepted"] == 1
 
-    (subscriber,) = blocks("Subscribe")
+    subscriber, opener = blocks("Subscribe")
     assert "'user_id': 'ann'" in terminal.paste(subscriber)
+    assert "nurse" in terminal.paste(opener)
     wait_until(lambda: client.get("/v1/users/ann/characters/coach").json()["memories"] == 1)
 
     (recall,) = blocks("Recall")
@@ -115,9 +116,7 @@ def test_what_the_readme_says_works(terminal: Terminal) -> None:
     assert "nurse" in answer["memories"][0]["summary"]
     assert answer["memories"][0]["explain"]["reason"] == "returned"
 
-    status, memories, flush, ready = terminal.paste(
-        blocks("Look")[0].replace("\n", "; echo; echo ===\n")
-    ).split("===")[:4]
+    status, memories, flush, ready = terminal.paste(blocks("Look")[0]).splitlines()[:4]
     assert json.loads(status)["threads"][0]["buffered_user_messages"] == 1
     assert len(json.loads(memories)["memories"]) == 1
     assert "command_id" in json.loads(flush)
@@ -126,6 +125,12 @@ def test_what_the_readme_says_works(terminal: Terminal) -> None:
     # The console producer's five messages are counted as those of any other.
     ben = client.get("/v1/users/ben/characters/coach").json()["threads"][0]
     assert ben["last_position"] == 5
-    terminal.paste(
-        "keepsake tail --help >/dev/null; keepsake parked --help >/dev/null; keepsake dead --help >/dev/null"
-    )
+
+    wait_until(lambda: client.get("/v1/users/ann/characters/coach").json()["memories"] == 2)
+    (rebuild,) = blocks("Operate")
+    terminal.paste(rebuild)
+    terminal.paste(addresses)
+    client.base_url = httpx.URL(terminal.paste('echo "$URL"').strip())
+    wait_until(lambda: client.get("/v1/users/ann/characters/coach").json().get("memories") == 2)
+    again = {one["id"]: one["summary"] for one in json.loads(terminal.paste(recall))["memories"]}
+    assert again[answer["memories"][0]["id"]] == answer["memories"][0]["summary"]
