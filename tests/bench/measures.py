@@ -120,13 +120,16 @@ def footprint(pairs: int = 20_000) -> list[Row]:
 
 async def _span(system: System, topic: str) -> tuple[int, float]:
     """Records of a topic, and the seconds from the first to the last of them by the broker's clock."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=system.engines.bootstrap, isolation_level="read_committed")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=system.engines.bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
     await consumer.start()
     try:
         partitions = [TopicPartition(topic, number) for number in range(system.partitions)]
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
-        await consumer.seek_to_beginning()
         times: list[int] = []
         while any([await consumer.position(p) < ends[p] for p in partitions]):
             for batch in (await consumer.getmany(timeout_ms=200)).values():
