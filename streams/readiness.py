@@ -11,8 +11,15 @@ Probe = Callable[[], Awaitable[str | None]]
 class Probes:
     """Runs each probe by itself; one gives a sentence on what is wrong, or None."""
 
-    def __init__(self, probes: Mapping[str, Probe], *, seconds: float = PROBE_SECONDS) -> None:
+    def __init__(
+        self,
+        probes: Mapping[str, Probe],
+        warnings: Callable[[], list[str]] = list,
+        *,
+        seconds: float = PROBE_SECONDS,
+    ) -> None:
         self._probes = probes
+        self._warnings = warnings
         self._seconds = seconds
         self._troubles = dict.fromkeys(probes, "not looked at yet")
 
@@ -20,6 +27,11 @@ class Probes:
     def troubles(self) -> dict[str, str]:
         """What is not ready, by name, as last looked at."""
         return dict(self._troubles)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to mend though everything is ready."""
+        return self._warnings()
 
     async def refresh(self) -> None:
         names = list(self._probes)

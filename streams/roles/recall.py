@@ -24,6 +24,7 @@ from models.topics import CHAT
 from sql.pool import Pool, create_pool
 from sql.recall_store import RecallStore
 from streams.heartbeat import Heartbeat
+from streams.misplaced import MisplacedWatch
 from streams.places import PlaceUnknown, database_url, kafka_bootstrap
 from streams.publisher import LogUnavailable, Publisher
 from streams.readiness import Probes
@@ -94,7 +95,8 @@ class RecallService:
         heartbeat = Heartbeat(self._settings.data_dir, ROLE, instance)
         heartbeat.update("starting")
         try:
-            async with self._opened() as (services, view, probes):
+            misplaced = MisplacedWatch(self._bootstrap, self._settings.partitions)
+            async with self._opened(misplaced) as (services, view, probes):
                 config = uvicorn.Config(
                     make_app(services),
                     log_config=None,
@@ -107,6 +109,7 @@ class RecallService:
                 tasks = {
                     asyncio.create_task(server.serve(sockets=[listening]), name="HTTP server"),
                     asyncio.create_task(view.run(), name="table view"),
+                    asyncio.create_task(misplaced.run(), name="watch of dead letters"),
                     asyncio.create_task(
                         self._beat(heartbeat, view, probes, _url(self._settings, listening)), name="heartbeat"
                     ),
@@ -122,7 +125,7 @@ class RecallService:
             heartbeat.remove()
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[tuple[Services, TableView, Probes]]:
+    async def _opened(self, misplaced: MisplacedWatch) -> AsyncIterator[tuple[Services, TableView, Probes]]:
         settings = self._settings
         store = ViewStore(self._directory / "view")
         embedder = OfflineEmbedder()
@@ -137,7 +140,8 @@ class RecallService:
                         "view": lambda: _look_at_view(view),
                         "database": lambda: _look_at_database(pool),
                         "kafka": lambda: _look_at_kafka(publisher),
-                    }
+                    },
+                    lambda: misplaced.warnings,
                 )
                 # The first query would wait for the model otherwise, longer than its deadline.
                 await embedder.warm_up()

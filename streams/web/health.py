@@ -17,12 +17,15 @@ def health_router(readiness: Readiness, view: ViewState) -> APIRouter:
         return {"status": "ok"}
 
     @router.get("/readyz")
-    async def readyz() -> dict[str, str]:
-        """Everything that the service needs is there; else 503 with what is not. Recall answers even then."""
+    async def readyz() -> dict[str, object]:
+        """Everything that the service needs is there; else 503 with what is not. Recall answers even then.
+
+        `warnings` tells what makes memories go missing though the service itself is well.
+        """
         troubles = readiness.troubles
         if troubles:
             raise Problem(503, "Not ready: " + "; ".join(troubles.values()) + ".", checks=troubles)
-        return {"status": "ready"}
+        return {"status": "ready", "warnings": readiness.warnings}
 
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:

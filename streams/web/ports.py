@@ -28,3 +28,8 @@ class Readiness(Protocol):
 
     @property
     def troubles(self) -> dict[str, str]: ...
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes memories go missing though everything is ready (streams/misplaced.py)."""
+        ...

@@ -123,6 +123,10 @@ def test_a_wrong_partitioner_is_dead_lettered_explained_and_comes_back() -> None
         assert wrong, "librdkafka's own partitioner was to place some otherwise"
         system.wait(lambda: len(system.read(DEAD)) == len(wrong), "the misplaced to be dead letters")
         system.wait(lambda: system.counted() == len(users) - len(wrong), "the others to be counted")
+        system.start("recall")
+        warned = system.wait(lambda: system.get("/readyz").json().get("warnings"), "readiness to tell of it")
+        assert f"{len(wrong)} records" in warned[0]
+        assert "murmur2_random" in warned[0]
         listed = system.command("dead", "list", "--json").stdout
         assert listed.count("wrong_partition") == len(wrong)
         system.command("dead", "retry", "--all")

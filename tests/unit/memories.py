@@ -200,6 +200,7 @@ class FakeView:
 class FakeReadiness:
     def __init__(self) -> None:
         self.troubles: dict[str, str] = {}
+        self.warnings: list[str] = []
 
 
 def found(

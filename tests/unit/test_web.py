@@ -156,6 +156,14 @@ async def test_readiness_says_what_is_missing(web: Web, client: httpx.AsyncClien
     assert (await client.get("/healthz")).json() == {"status": "ok"}
 
 
+async def test_readiness_tells_of_misplaced_records_and_stays_ready(
+    web: Web, client: httpx.AsyncClient
+) -> None:
+    web.readiness.warnings = ["mend it"]
+    answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "warnings": ["mend it"]})
+
+
 # --- publishing ---
 
 
