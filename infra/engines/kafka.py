@@ -184,8 +184,7 @@ def _format(java: str, jars: str, home: Path, config: Path) -> None:
                 f"{data} holds topics but no meta.properties: it is damaged; restore it, or move it away to start anew"
             )
         shutil.rmtree(data)
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    arguments = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config))
+    arguments = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(config))
     done = subprocess.run(  # noqa: S603 - the command is ours, no shell
         [java, *JVM, "-cp", jars, *arguments], capture_output=True, text=True, check=False
     )
@@ -193,6 +192,13 @@ def _format(java: str, jars: str, home: Path, config: Path) -> None:
         raise EngineError(
             f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout).strip()[-500:]}"
         )
+
+
+def _cluster_id() -> str:
+    """A random id as Kafka writes them; never one with a leading dash, which its tool takes for an option."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return made
 
 
 def _wait(data_dir: Path, state: KafkaState, progress: Callable[[str], None]) -> None:
