@@ -101,12 +101,10 @@ class LedgerStep:
                 if index in poisoned:
                     raise InvalidEvent("fold_error", f"{poisoned[index]} in the fold: please report it")
                 event = self._parse(record)
-            except InvalidEvent as invalid:
-                outputs.append(self._dead(record, invalid))
-                continue
-            try:
                 effects = fold(overlay, event, record.timestamp, self._rules, self._codec)
                 outputs += [self._output(partition, effect) for effect in effects]
+            except InvalidEvent as invalid:
+                outputs.append(self._dead(record, invalid))
             except CannotOpen:
                 raise  # the wrong master keys: every event would fail, so the role must stop
             except Exception as error:

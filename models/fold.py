@@ -11,7 +11,10 @@ Event = ChatMessage | WindowResult | Flush | Retry | CloseTick | SendTick
 
 
 def fold(rows: Rows, event: Event, timestamp: int, rules: Rules, mint: Mint) -> list[Effect]:
-    """Apply one event. `timestamp` is its record's, in milliseconds; changed rows are put into `rows`."""
+    """Apply one event, whose record has this `timestamp` (ms); changed rows are put into `rows`.
+
+    Raises InvalidEvent, with no row changed, for an event that the rows do not admit.
+    """
     match event:
         case ChatMessage():
             return windows.on_message(rows, event, rules, mint)

@@ -13,6 +13,7 @@ class Rules:
     """Settings of the fold. Times are milliseconds, sizes bytes of encoded messages.
 
     `idle_close_ms` None: idle threads are left open. `ring` is how many message ids a thread remembers.
+    `user_bytes` bounds a user's row, which names all of their threads: Kafka takes no record over 1 MB.
     """
 
     threshold: int = 5
@@ -25,6 +26,7 @@ class Rules:
     resend_max_ms: int = 86_400_000
     ring: int = 128
     recent_windows: int = 2
+    user_bytes: int = 524_288
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import orjson
 from models import queue
 from models.commands import CloseTick, Flush
 from models.ids import CAST_SEP, message_digest, request_id, split_cast
-from models.messages import ChatMessage
+from models.messages import ChatMessage, InvalidEvent
 from models.rows import (
     MessageKey,
     MessageRow,
@@ -26,14 +26,19 @@ from models.rows import (
 from models.rules import Effect, Rules
 
 DIGEST_BYTES = 8
+# What a thread takes in its user's row besides its name, at the most.
+QUEUE_BYTES = 64
 
 
 def on_message(rows: Rows, message: ChatMessage, rules: Rules, mint: Mint) -> list[Effect]:
-    """Take one message into its thread; close the window before it, or after it, where that is due."""
+    """Take one message into its thread; close the window before it, or after it, where that is due.
+
+    Raises InvalidEvent, with no row changed, when the user has no room for another thread.
+    """
     if message.role == "system":
         return []
     user, cast = message.user_id, message.cast
-    thread = rows.get(ThreadKey(user, cast)) or _start_thread(rows, user, cast, mint)
+    thread = rows.get(ThreadKey(user, cast)) or _start_thread(rows, user, cast, rules, mint)
     digest = message_digest(message.message_id)
     if _seen(thread.ring, digest):
         return []
@@ -186,9 +191,15 @@ def _seen(ring: bytes, digest: bytes) -> bool:
     return at >= 0
 
 
-def _start_thread(rows: Rows, user: str, cast: str, mint: Mint) -> ThreadRow:
+def _start_thread(rows: Rows, user: str, cast: str, rules: Rules, mint: Mint) -> ThreadRow:
     thread = ThreadRow()
     owner = rows.get(UserKey(user)) or UserRow()
+    # Before anything is put: an event that is refused leaves no trace in the rows.
+    if sum(len(name.encode()) + QUEUE_BYTES for name in (*owner.threads, cast)) > rules.user_bytes:
+        raise InvalidEvent(
+            "too_many_threads",
+            f"the user has {len(owner.threads)} sets of characters already, and no room for another",
+        )
     owner.threads[cast] = ThreadQueue(epoch=thread.epoch)
     rows.put(UserKey(user), owner)
     pairs = []

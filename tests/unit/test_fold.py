@@ -425,6 +425,21 @@ def test_times_without_offset_and_far_ahead() -> None:
     assert sent_at == ["2026-02-01T10:00:00+00:00", "2026-02-02T02:40:00+00:00", "2026-02-02T02:40:00+00:00"]
 
 
+def test_a_user_with_too_many_threads_is_told_and_goes_on_in_the_others() -> None:
+    ledger = Ledger(Rules(user_bytes=1_000))
+    for offset in range(20):
+        ledger.fold([chat_record(offset, characters=(f"c{offset}",))])
+    known = len(ledger.user().threads)
+    assert 10 < known < 20
+    assert ledger.counts.names["dead_too_many_threads"] == 20 - known
+    assert max(len(value) for value in ledger.committed.values()) < 2_000
+    before = dict(ledger.committed)
+    ledger.fold([chat_record(20, characters=("c19",))])
+    assert ledger.committed == before
+    ledger.fold([chat_record(21, characters=("c0",))])
+    assert ledger.thread("c0").last_position == 2
+
+
 def test_an_event_that_breaks_the_fold_is_set_aside_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(rows, event, timestamp, rules, mint):  # type: ignore[no-untyped-def] # stands in for fold
         effects = fold(rows, event, timestamp, rules, mint)
