@@ -41,7 +41,7 @@ def make_data_dir(data_dir: Path) -> None:
 def make_secrets(settings: Settings, progress: Callable[[str], None]) -> None:
     """Make the master keys and the bearer token unless they are there, or are given in the environment."""
     if settings.master_keys is None:
-        keys = settings.master_keys_file or settings.data_dir / "keys.json"
+        keys = settings.keys_path
         if ensure_master_keys(keys):
             progress(f"made master keys: {keys} (keep a copy: without them no memory can be read)")
     token = token_path(settings)

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from agents.dead_letters import open_dead_letter
 from agents.ledger import ORIGIN_HEADER
-from agents.ports import CannotOpen, Sealer
-from infra.sealing import AesGcmSealer, load_master_keys
+from agents.ports import CannotOpen
 from models.candidates import ParkedWindow
 from models.commands import Retry
 from models.dead import DeadLetter
@@ -25,6 +24,7 @@ from sql.recall_store import RecallStore
 from streams.errors import Explained
 from streams.partitioner import partition_for
 from streams.places import database_url, kafka_bootstrap
+from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.topics import TOPICS
 
@@ -58,13 +58,6 @@ class Place:
 
 def place_of(letter: DeadLetter) -> Place:
     return Place(letter.topic, letter.partition, letter.offset)
-
-
-def sealer_of(settings: Settings) -> Sealer:
-    """The sealer on this deployment's master keys; KeysError if there are none."""
-    keys = settings.master_keys_file or settings.data_dir / "keys.json"
-    inline = settings.master_keys.get_secret_value() if settings.master_keys else None
-    return AesGcmSealer(load_master_keys(keys, inline))
 
 
 # --- parked windows ---
@@ -126,7 +119,7 @@ async def dead_letters(settings: Settings) -> list[DeadLetter]:
 async def original(settings: Settings, letter: DeadLetter) -> Record:
     """The record of a dead letter: its sealed copy, or the record at its place, if the log still has it."""
     try:
-        record = open_dead_letter(letter, sealer_of(settings))
+        record = open_dead_letter(letter, open_sealer(settings))
     except CannotOpen as error:
         raise OperationError(
             f"{place_of(letter)} was sealed by master keys that are not this deployment's ({error})"

@@ -3,7 +3,6 @@
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, field_validator
@@ -68,7 +67,6 @@ class Settings(BaseSettings):
     )
     resend_max_seconds: float = Field(86_400, gt=0, description="longest wait before a request is sent again")
     extraction_concurrency: int = Field(8, ge=1, description="windows that one extractor works on at once")
-    extraction_provider: Literal["offline"] = Field("offline", description="provider of the extraction task")
 
     # Ledger
     batch_events: int = Field(500, ge=1, description="most events in one transaction (design 4)")
@@ -84,8 +82,6 @@ class Settings(BaseSettings):
     )
 
     # Embedding and recall
-    embedding_provider: Literal["offline"] = Field("offline", description="provider of embeddings")
-    embedding_dimensions: int = Field(768, description="dimensions of a stored vector (R14)")
     candidates: int = Field(20, ge=1, description="candidates of each search path (R22)")
     memory_limit: int = Field(12, ge=1, description="most memories of one recall (R26)")
     decay_half_life: float = Field(40, gt=0, description="half-life of decay, in seq (R23)")
@@ -118,3 +114,8 @@ class Settings(BaseSettings):
     @cached_property
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.timezone)
+
+    @property
+    def keys_path(self) -> Path:
+        """The file of master keys, where they are not given in the environment."""
+        return self.master_keys_file or self.data_dir / "keys.json"

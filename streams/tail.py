@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from agents.codec import DestroyedKey, MemoryCipher, PairCipher
 from agents.ports import CannotOpen
-from infra.sealing import AesGcmSealer, load_master_keys
 from models.memory import MemoryContent
 from models.published import MemoryCreated
 from models.topics import CREATED
 from streams.errors import Explained
 from streams.key_view import KeyStore
 from streams.places import kafka_bootstrap
+from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.view import TableView
 
@@ -63,9 +63,7 @@ async def tail(
 
 async def opened_memories(settings: Settings, *, from_beginning: bool) -> AsyncIterator[OpenedMemory]:
     """The memories of `memory.created`, new ones as they come; those whose key was destroyed are passed over."""
-    keys_file = settings.master_keys_file or settings.data_dir / "keys.json"
-    inline = settings.master_keys.get_secret_value() if settings.master_keys else None
-    sealer = AesGcmSealer(load_master_keys(keys_file, inline))
+    sealer = open_sealer(settings)
     cipher = MemoryCipher(sealer, PairCipher(sealer))
     bootstrap = kafka_bootstrap(settings)
     view = TableView(KeyStore(), bootstrap, settings.partitions)

@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from agents.codec import MemoryCipher, PairCipher
 from agents.embed import Embed, Sweep
@@ -16,7 +14,7 @@ from agents.index import Index
 from infra.faults import fault_point
 from infra.metrics import PrometheusCounters
 from infra.offline_embedder import OfflineEmbedder
-from infra.sealing import AesGcmSealer, KeysError, load_master_keys
+from infra.sealing import AesGcmSealer, KeysError
 from models.topics import CHANGED, CREATED, EMBEDDED
 from sql.index_store import IndexStore
 from sql.pool import create_pool
@@ -26,51 +24,25 @@ from streams.embed_progress import EmbedProgress
 from streams.faust_app import StreamApp, make_app
 from streams.index_positions import IndexPositions
 from streams.key_view import KeyStore
-from streams.partitioner import partition_for
 from streams.places import PlaceUnknown, database_url
 from streams.run import run_app
+from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.topics import INDEXER_GROUP
+from streams.user_topic import UserTopic
 from streams.view import TableView
 
-log = logging.getLogger(__name__)
-
 ROLE = "indexer"
-RETRY_SECONDS, RETRY_MAX_SECONDS = 0.5, 15.0
 POOL_SIZE = 4
 CONCURRENCY = 4
 # The log may hold this many records that the index has not read when a sweep looks for missing vectors.
 QUIET_LAG = 100
 
 
-class KafkaEmbedded:
-    """Sends to `memory.embedded`, and goes on trying while the broker is away: twice does no harm (I6)."""
-
-    def __init__(self, producer: AIOKafkaProducer, partitions: int) -> None:
-        self._producer = producer
-        self._partitions = partitions
-
-    async def send(self, user_id: str, key: bytes, value: bytes) -> None:
-        partition = partition_for(user_id, self._partitions)
-        wait = RETRY_SECONDS
-        while True:
-            try:
-                await self._producer.send_and_wait(EMBEDDED, value, key=key, partition=partition)
-                return
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                log.warning("cannot send an embedding (%s): trying again in %s s", type(error).__name__, wait)
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, RETRY_MAX_SECONDS)
-
-
 def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -> None:
     """Run an indexer in the foreground; leaves with its exit code."""
-    keys = settings.master_keys_file or settings.data_dir / "keys.json"
-    inline = settings.master_keys.get_secret_value() if settings.master_keys else None
     try:
-        sealer = AesGcmSealer(load_master_keys(keys, inline))
+        sealer = open_sealer(settings)
         dsn = database_url(settings)
     except (KeysError, PlaceUnknown) as error:
         raise SystemExit(f"keepsake {ROLE}: {error}") from error
@@ -108,7 +80,7 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str) -> AsyncIterato
             keys=view,
             sealer=sealer,
             embedder=embedder,
-            topic=KafkaEmbedded(producer, partitions),
+            topic=UserTopic(producer, EMBEDDED, partitions),
             counters=counters,
         )
         index = Index(store, cipher, view, dead, counters, fault_point)

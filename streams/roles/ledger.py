@@ -4,13 +4,14 @@ import logging
 
 from agents.ledger import LedgerStep
 from infra.metrics import PrometheusCounters
-from infra.sealing import AesGcmSealer, KeysError, load_master_keys
+from infra.sealing import KeysError
 from models.rules import Rules
 from streams.faust_app import make_app
 from streams.ledger_loop import Ledger
 from streams.partitioner import partition_for
 from streams.recovery import FencedTables
 from streams.run import run_app
+from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.topics import LEDGER_GROUP
 
@@ -33,12 +34,10 @@ def rules_of(settings: Settings) -> Rules:
 
 def step_of(settings: Settings) -> LedgerStep:
     """The ledger's step with this deployment's keys and rules."""
-    keys = settings.master_keys_file or settings.data_dir / "keys.json"
-    inline = settings.master_keys.get_secret_value() if settings.master_keys else None
     return LedgerStep(
         rules_of(settings),
         settings.zone,
-        AesGcmSealer(load_master_keys(keys, inline)),
+        open_sealer(settings),
         lambda user_id: partition_for(user_id, settings.partitions),
         PrometheusCounters("ledger"),
         round(settings.tick_margin_seconds * 1000),

@@ -18,7 +18,7 @@ from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
 from infra.metrics import PrometheusCounters
 from infra.offline_embedder import OfflineEmbedder
-from infra.sealing import AesGcmSealer, KeysError, load_master_keys
+from infra.sealing import AesGcmSealer, KeysError
 from models.ranking import RankingRules
 from models.topics import CHAT
 from sql.pool import Pool, create_pool
@@ -29,6 +29,7 @@ from streams.places import PlaceUnknown, database_url, kafka_bootstrap
 from streams.publisher import LogUnavailable, Publisher
 from streams.readiness import Probes
 from streams.run import Refused, own_directory
+from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.view import TableView
 from streams.view_store import ViewStore
@@ -64,9 +65,7 @@ def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -
     """Serve in the foreground until SIGTERM or SIGINT; leaves with the exit code."""
     try:
         servers = bootstrap or kafka_bootstrap(settings)
-        keys = settings.master_keys_file or settings.data_dir / "keys.json"
-        inline = settings.master_keys.get_secret_value() if settings.master_keys else None
-        sealer = AesGcmSealer(load_master_keys(keys, inline))
+        sealer = open_sealer(settings)
         dsn = database_url(settings)
         with own_directory(settings, ROLE, instance) as directory, _listen(settings) as listening:
             service = RecallService(settings, servers, dsn, sealer, directory)

@@ -22,10 +22,11 @@ from models.commands import Retry, parse_command
 from models.dead import MAX_SEALED_BYTES, DeadLetter
 from models.records import Record
 from models.topics import CHAT, COMMAND, DEAD
-from streams.operations import OperationError, dead_letters, original, retry_letters, retry_windows, sealer_of
+from streams.operations import OperationError, dead_letters, original, retry_letters, retry_windows
 from streams.partitioner import partition_for
 from streams.provision import KafkaUnavailable, ProvisionError, check_topics, provision, provision_topics
 from streams.publish_file import publish_file
+from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.topics import TOPICS, TopicSpec
 from tests.engines import LocalEngines
@@ -231,7 +232,7 @@ async def dead(settings: Settings, record: Record, reason: str) -> DeadLetter:
     """Put a record into the log where it stands, and its dead letter as the ledger would."""
     offset = await produce(settings, record.topic, record.partition, record.key, record.value or b"")
     record = replace(record, offset=offset)
-    key, value = dead_letter(record, reason, "as a test says", sealer_of(settings))
+    key, value = dead_letter(record, reason, "as a test says", open_sealer(settings))
     await produce(settings, DEAD, record.partition, key, value)
     return DeadLetter.model_validate_json(value)
 
