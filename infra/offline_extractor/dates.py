@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from infra.offline_extractor.lexicon import Language, load
 
 _WORDS: dict[str, dict[str, int]] = load("days")
+HALF_A_YEAR = timedelta(days=182)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = {
     "ko": "월화수목금토일",
@@ -26,13 +27,17 @@ class Dated:
     iso: str
 
 
-def find_dates(text: str, day: date, language: Language) -> list[Dated]:
-    """The dates that a text names, said on `day`, in order; of two that overlap the longer one."""
+def find_dates(text: str, day: date, language: Language, *, ahead: bool = False) -> list[Dated]:
+    """The dates that a text names, said on `day`, in order; of two that overlap the longer one.
+
+    `ahead`: the text says what is meant to be, so that a month and day without a year are yet to come.
+    """
     found: list[Dated] = []
     for pattern, resolve in _RULES[language]:
         for match in pattern.finditer(text):
             try:
-                iso = resolve(match, day)
+                # The nearest to half a year from now is the next to come.
+                iso = resolve(match, day + HALF_A_YEAR if ahead and resolve is _calendar else day)
             except (ValueError, OverflowError, KeyError):  # the 30th of February, the year 99999
                 continue
             if iso is not None:

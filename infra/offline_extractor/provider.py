@@ -48,7 +48,7 @@ def answer(request: WindowRequest) -> dict[str, object]:
     if not kept and not promises:
         return {"nothing": True}
     days = {i: _day(m) for i, m in enumerate(request.messages)}
-    statements = [Statement(c, tuple(find_dates(c.full, days[c.index], c.language))) for c in kept]
+    statements = [Statement(c, _dates(c, days[c.index])) for c in kept]
     return {
         "summary": _summary(statements, promises),
         "keyDetails": _details(statements, promises, request),
@@ -83,6 +83,11 @@ def _language(texts: Iterable[str]) -> Language:
 def _answers(request: WindowRequest) -> set[int]:
     """The indexes of messages right after one of a character's."""
     return {i + 1 for i, m in enumerate(request.messages) if m.role == "assistant"}
+
+
+def _dates(clause: Clause, said: date) -> tuple[Dated, ...]:
+    ahead = clause.kind is not None and clause.kind.name == "plan"
+    return tuple(find_dates(clause.full, said, clause.language, ahead=ahead))
 
 
 def _day(message: WindowMessage) -> date:

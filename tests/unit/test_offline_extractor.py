@@ -81,6 +81,37 @@ def test_relative_days_are_those_of_the_message() -> None:
     assert judged.memory.date.isoformat() == "2025-12-31"
 
 
+@pytest.mark.parametrize(
+    ("line", "said", "day"),
+    [
+        ("My goal is to run the marathon in Leeds on October 12", "2026-03-02", "2026-10-12"),
+        ("I want to run the Leeds marathon on 12 October", "2026-03-02", "2026-10-12"),
+        ("My goal is to run a marathon on May 10", "2026-10-20", "2027-05-10"),
+        ("I broke my arm on May 10", "2026-10-20", "2026-05-10"),
+        ("10월 12일에 마라톤 나갈 계획이야", "2026-03-02", "2026-10-12"),
+        ("10月12日にマラソンに出る予定", "2026-03-02", "2026-10-12"),
+    ],
+)
+def test_a_day_without_a_year_is_ahead_where_something_is_meant_to_be(line: str, said: str, day: str) -> None:
+    judged = extract([line], sent_at=f"{said}T09:00:00+00:00")
+    assert day in visible(judged)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("No pain at all in my ankle, I'm so proud", "No pain at all in my ankle, I'm so proud"),
+        ("No alcohol since January, I'm sober now", "No alcohol since January, I'm sober now"),
+        ("No, I broke my ankle in May", "I broke my ankle in May"),
+        ("nope - my sister Priya is a nurse", "my sister Priya is a nurse"),
+    ],
+)
+def test_a_no_that_belongs_to_the_sentence_stays(line: str, kept: str) -> None:
+    judged = extract(["I started running again with my friend Tom", "@Does it hurt?", line])
+    assert judged.memory is not None
+    assert kept in [detail.text for detail in judged.memory.content.key_details]
+
+
 def test_promises_and_limits_join_what_the_state_held() -> None:
     old = RelationshipState(
         summary="오래된 친구",
