@@ -142,7 +142,10 @@ def _is_trivial(text: str, words: Lexicon) -> bool:
     if words.language == "en":
         bare = re.sub(r"[^\w' ]+", " ", text.replace("’", "'").lower())
         bare = re.sub(r"\s+", " ", bare).strip()
-    return not bare or (len(bare) <= 80 and words.trivial.fullmatch(bare) is not None)
+    return not bare or (
+        len(bare) <= 80
+        and (words.trivial.fullmatch(bare) is not None or words.greeting.fullmatch(bare) is not None)
+    )
 
 
 def _kind(text: str, words: Lexicon) -> Kind | None:

@@ -32,6 +32,7 @@ class Lexicon:
 
     language: Language
     trivial: Pattern
+    greeting: Pattern
     question: Pattern
     tag: Pattern
     hypothetical: Pattern
@@ -83,6 +84,7 @@ def lexicon(language: Language) -> Lexicon:
         language=language,
         # Atomic and possessive, so that no input makes it go back over its choices.
         trivial=re.compile(f"(?>(?:{trivial}){boundary}{gap})++", re.IGNORECASE),
+        greeting=_any(data["greeting"]),
         question=_any(data["question"]),
         tag=_any(data["tag"]),
         hypothetical=_any(data["hypothetical"]),

@@ -112,6 +112,27 @@ def test_a_no_that_belongs_to_the_sentence_stays(line: str, kept: str) -> None:
     assert kept in [detail.text for detail in judged.memory.content.key_details]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "안녕 하루야",
+        "안녕, 하루야!",
+        "고마워 하루",
+        "Hi Mina!",
+        "good night, coach",
+        "おはよう、ゆい",
+        "おやすみ ゆいちゃん",
+    ],
+)
+def test_a_greeting_by_name_is_no_fact(line: str) -> None:
+    assert extract([line]).memory is None
+    kept = extract([line, "@!", "I moved to Bristol with my sister Priya"])
+    assert kept.memory is not None
+    assert [detail.text for detail in kept.memory.content.key_details] == [
+        "I moved to Bristol with my sister Priya"
+    ]
+
+
 def test_promises_and_limits_join_what_the_state_held() -> None:
     old = RelationshipState(
         summary="오래된 친구",
