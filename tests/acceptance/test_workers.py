@@ -2,9 +2,11 @@
 
 import signal
 
+import orjson
 import pytest
 
 from models.rows import PairKey
+from models.topics import CHANGED, DEAD, EXTRACTED
 from tests.acceptance.system import Said, System, conversation, on_partition
 
 USERS = 24
@@ -99,23 +101,40 @@ def _relationships_follow_the_order(system: System) -> None:
 
 
 def test_a_transaction_left_open_holds_up_its_own_partition_only() -> None:
-    with System(partitions=2, transaction_timeout_seconds=10) as system:
+    with System(partitions=2, transaction_timeout_seconds=15) as system:
         users = [on_partition(number, 2) for number in (0, 1)]
         system.start("ledger", "extractor", "indexer", "recall")
         said = [one for user in users for one in system.publish(conversation(user, ["A"], 5))]
         system.wait(lambda: system.indexed() == 2, "the first memories")
-        system.stop("ledger")
-        system.start("ledger", ready=False, KEEPSAKE_FAULT="ledger.inside_transaction")
+        # A result waits for the ledger, so that the transaction it dies in holds memory.changed too.
+        system.stop("extractor")
         said += system.publish(conversation(users[0], ["A"], 5, start=5))
+        system.wait(lambda: not system.settled(), "the next window to be asked for")
+        assert system.stop("ledger") == 0
+        system.start("extractor")
+        system.wait(lambda: len(system.read(EXTRACTED)) == 3, "its result")
+        system.start("ledger", ready=False, KEEPSAKE_FAULT="ledger.inside_transaction")
         assert system.wait_end("ledger") == -9
-        # Recall serves both at once, and everything that was committed.
+        # Nobody restarts it. Garbage shows how far the indexer reads: it becomes a dead letter.
+        for partition in (0, 1):
+            system.produce(CHANGED, partition, b"key", b"garbage")
+        system.wait(
+            lambda: _letters(system, CHANGED) == {1}, "the indexer to go on in the other partition", 10
+        )
         for user in users:
             assert len(system.recall(user, ["A"], "Busan")["memories"]) == 1  # type: ignore[arg-type] # JSON
             assert system.get(f"/v1/users/{user}/characters/A").json()["last_seq"] == 1
+        system.wait(lambda: _letters(system, CHANGED) == {0, 1}, "the broker to abort what was left open", 60)
+        assert len(system.created()) == 2
         system.start("ledger")
-        said += system.publish(conversation(users[1], ["A"], 5, start=5))
-        system.wait(lambda: system.indexed() == 4, "what the broker's abort held up")
+        system.wait(lambda: system.indexed() == 3, "the memory whose transaction was aborted")
         system.check(said)
+
+
+def _letters(system: System, topic: str) -> set[int]:
+    """The partitions of the topic that have a dead letter."""
+    letters = [orjson.loads(value or b"") for _, _, value in system.read(DEAD)]
+    return {letter["partition"] for letter in letters if letter["topic"] == topic}
 
 
 def test_another_partition_count_is_refused() -> None:
