@@ -72,3 +72,26 @@ def test_kills_at_random_moments() -> None:
         system.wait(system.settled, "every window to be settled")
         system.wait(lambda: system.indexed() == len(system.created()), "every memory to be indexed")
         system.check(said)
+
+
+def test_two_of_each_role_killed_in_turn() -> None:
+    roles = ("ledger", "extractor", "indexer")
+    with System(partitions=6, session_timeout_seconds=6) as system:
+        for instance in "01":
+            system.start(*roles, instance=instance, ready=False)
+        said = []
+        for round_ in range(6):
+            talk = [
+                one
+                for user in range(12)
+                for cast in (("A",), ("A", "B"))
+                for one in conversation(f"은주{user}", cast, 3, start=round_ * 3)
+            ]
+            said += system.publish(talk)
+            role, instance = roles[round_ % 3], str(round_ // 3)
+            system.kill(role, instance)
+            system.start(role, instance=instance, ready=False)
+        system.wait(lambda: system.counted() == len(said), "every message to be counted")
+        system.wait(system.settled, "every window to be settled")
+        system.wait(lambda: system.indexed() == len(system.created()), "every memory to be indexed")
+        system.check(said)
