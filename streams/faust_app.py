@@ -95,7 +95,7 @@ class Consumer(driver.Consumer):
 
     async def _wait_next_records(  # Faust calls it so
         self,
-        timeout: float,  # noqa: ASYNC109
+        timeout: float,  # noqa: ASYNC109 - Faust's own signature
     ) -> tuple[RecordMap | None, set[TP] | None]:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)  # type: ignore[arg-type]  # as Faust itself does

@@ -95,7 +95,7 @@ def watched(app: StreamApp, work: Coroutine[Any, Any, None]) -> asyncio.Task[Non
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            app.fail(f"{task.get_coro().__name__.strip('_')} was {_described(error)}")  # type: ignore[union-attr]
+            app.fail(f"{task.get_coro().__name__.strip('_')} was {_described(error)}")  # type: ignore[union-attr]  # our work is coroutines
 
     task.add_done_callback(ended)
     return task

@@ -163,7 +163,7 @@ async def make_world(data_dir: Path, bootstrap: str, server: str) -> World:
 async def ready(client: httpx.AsyncClient, status: int = 200) -> dict[str, Any]:
     """Wait until readiness is as wanted; its body."""
     async with asyncio.timeout(SECONDS):
-        while (answer := await client.get("/readyz")).status_code != status:  # noqa: ASYNC110
+        while (answer := await client.get("/readyz")).status_code != status:  # noqa: ASYNC110 - another process makes it so
             await asyncio.sleep(0.1)
     body: dict[str, Any] = answer.json()
     return body

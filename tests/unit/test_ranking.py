@@ -37,7 +37,7 @@ def test_decay_comes_before_fusion_on_both_paths() -> None:
     old = candidate(1, seqs={"mina": 1})
     new = candidate(2, seqs={"mina": 100})
     for path in ("vector", "keyword"):
-        ranked = Ranking(found(**{path: [(old, 0.9), (new, 0.5)]}, mina=100), RULES).search(12)  # type: ignore[arg-type]
+        ranked = Ranking(found(**{path: [(old, 0.9), (new, 0.5)]}, mina=100), RULES).search(12)  # type: ignore[arg-type]  # keywords by path
         assert numbers(ranked) == [2, 1], path
 
 
