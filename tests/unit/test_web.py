@@ -36,7 +36,7 @@ from tests.unit.memories import (
 )
 
 TOKEN = "a token of the test"  # noqa: S105  # not a secret of anyone
-SECRET = "nobody-may-repeat-this"  # noqa: S105
+SECRET = "nobody-may-repeat-this"  # noqa: S105 - a marked word, no secret
 PAIR = "/v1/users/u1/characters/mina"
 
 
