@@ -120,7 +120,7 @@ def test_what_the_readme_says_works(terminal: Terminal) -> None:
     assert json.loads(status)["threads"][0]["buffered_user_messages"] == 1
     assert len(json.loads(memories)["memories"]) == 1
     assert "command_id" in json.loads(flush)
-    assert json.loads(ready) == {"status": "ready"}
+    assert json.loads(ready) == {"status": "ready", "warnings": []}
 
     # The console producer's five messages are counted as those of any other.
     ben = client.get("/v1/users/ben/characters/coach").json()["threads"][0]
