@@ -19,7 +19,11 @@ def mixed(start: int, turns: int) -> list[Said]:
         for user in range(USERS)
         for turn in range(start, start + turns)
         for cast in (("A",), ("A", "B"))
-        for one in conversation(f"u{user}", cast, 1, start=turn)
+        for one in (
+            *conversation(f"u{user}", cast, 1, start=turn),
+            # Each window has a new form of address: the state of the relationship changes with it.
+            Said(f"u{user}", cast, f"Please call me Bo{turn}"),
+        )
     ]
 
 
@@ -49,7 +53,7 @@ def test_a_zombie_writes_nothing() -> None:
         said += system.publish(conversation("u", ["A"], 20, start=4))
         system.wait(lambda: system.counted() == len(said), "the new worker to take over")
         before = system.shape()
-        # Fenced by its successor, it ends by itself: the state of its memory may differ from the log.
+        # Fenced within a transaction it ends by itself, as its state may differ from the log; else it rejoins.
         system.expected.add(70)
         system.signal(signal.SIGCONT, "ledger", "old")
         said += system.publish(conversation("u", ["A"], 20, start=24))
@@ -58,7 +62,6 @@ def test_a_zombie_writes_nothing() -> None:
         system.wait(system.settled, "every window to be settled")
         system.wait(lambda: system.indexed() == len(system.created()), "every memory to be indexed")
         system.check(said)
-        assert system.wait_end("ledger", "old") == 70
         ranges = [window[:3] for window in before[("u", "A")]]
         assert [window[:3] for window in system.shape()[("u", "A")]][: len(ranges)] == ranges
 
