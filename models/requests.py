@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from models.memory import ExtractedMemory, Provenance, RelationshipState
 from models.messages import Role
@@ -64,3 +64,10 @@ class WindowResult(WindowKey):
     memory: ExtractedMemory | None = None
     relationships: dict[str, RelationshipState | None] = Field(default_factory=dict)
     provenance: Provenance | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "WindowResult":
+        # Half a memory would pass for "nothing to keep", and the window be lost.
+        if (self.status == "memory") != (self.memory is not None and self.provenance is not None):
+            raise ValueError("a memory and its provenance belong to the status memory, and to no other")
+        return self

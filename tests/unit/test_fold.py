@@ -9,8 +9,10 @@ from agents.ports import CannotOpen
 from models.commands import Flush, Retry
 from models.fold import fold
 from models.ids import CAST_SEP
+from models.records import Record
 from models.rows import MessageKey
 from models.rules import Rules
+from models.topics import EXTRACTED
 from tests.unit.ledger_harness import (
     START,
     Ledger,
@@ -302,6 +304,20 @@ def test_only_the_first_result_counts() -> None:
     for offset, answer in enumerate(("memory", "memory", "nothing", "failed")):
         ledger.fold([result_record(ledger.requests, request, answer, offset)])  # type: ignore[arg-type] # literals
     assert len(ledger.created()) == 1
+    assert ledger.windows("A")[0].status == "remembered"
+
+
+def test_half_a_memory_is_a_dead_letter_not_nothing_to_keep() -> None:
+    ledger = Ledger()
+    talk(ledger, "uuuuua")
+    request = ledger.asked()[0]
+    good = ledger.requests.open_result(result_record(ledger.requests, request, "memory", 0))
+    for half in ({"memory": None}, {"provenance": None}, {"status": "nothing"}, {"status": "failed"}):
+        key, value = ledger.requests.seal_result(good.model_copy(update=half))
+        ledger.fold([Record(EXTRACTED, 0, 1, START, key, value)])
+    assert ledger.counts.names["dead_invalid_result"] == 4
+    assert ledger.windows("A")[0].status == "open"
+    ledger.fold([result_record(ledger.requests, request, "memory", 2)])
     assert ledger.windows("A")[0].status == "remembered"
 
 
