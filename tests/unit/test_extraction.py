@@ -13,6 +13,7 @@ from models.answer import BadAnswer
 from models.extraction import judge
 from models.memory import Quote, RelationshipState
 from models.requests import WindowResult
+from tests.unit.ledger_harness import PROVENANCE
 from tests.unit.windows import window
 
 REQUEST = window(["guess what!", "@Tell me", "I moved to Busan", "@I will visit you", "ok"])
@@ -45,7 +46,13 @@ def test_keeps_what_can_be_used(case: dict[str, Any]) -> None:
     assert {key: found[key] for key in expect} == expect
     assert "dropped" in expect or not judged.dropped
     WindowResult.model_validate(
-        {**REQUEST.model_dump(), "status": "memory", "memory": memory, "relationships": judged.relationships}
+        {
+            **REQUEST.model_dump(),
+            "status": "memory",
+            "memory": memory,
+            "provenance": PROVENANCE,
+            "relationships": judged.relationships,
+        }
     ).model_dump_json()
 
 
