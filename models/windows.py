@@ -26,7 +26,7 @@ from models.rows import (
 from models.rules import Effect, Rules
 
 DIGEST_BYTES = 8
-# What a thread takes in its user's row besides its name, at the most.
+# What a thread takes in its user's row besides its name, as JSON has it (escapes double an id of quotes).
 QUEUE_BYTES = 64
 
 
@@ -195,7 +195,7 @@ def _start_thread(rows: Rows, user: str, cast: str, rules: Rules, mint: Mint) ->
     thread = ThreadRow()
     owner = rows.get(UserKey(user)) or UserRow()
     # Before anything is put: an event that is refused leaves no trace in the rows.
-    if sum(len(name.encode()) + QUEUE_BYTES for name in (*owner.threads, cast)) > rules.user_bytes:
+    if sum(len(orjson.dumps(name)) + QUEUE_BYTES for name in (*owner.threads, cast)) > rules.user_bytes:
         raise InvalidEvent(
             "too_many_threads",
             f"the user has {len(owner.threads)} sets of characters already, and no room for another",

@@ -456,6 +456,14 @@ def test_a_user_with_too_many_threads_is_told_and_goes_on_in_the_others() -> Non
     assert ledger.thread("c0").last_position == 2
 
 
+def test_the_bound_of_a_users_row_counts_what_json_makes_of_the_ids() -> None:
+    ledger = Ledger(Rules(user_bytes=20_000))
+    for offset in range(40):
+        ledger.fold([chat_record(offset, characters=tuple(f"{offset}-{n}" + "\\" * 100 for n in range(16)))])
+    assert ledger.counts.names["dead_too_many_threads"] > 0
+    assert max(len(value) for value in ledger.committed.values()) < 20_000
+
+
 def test_an_event_that_breaks_the_fold_is_set_aside_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(rows, event, timestamp, rules, mint):  # type: ignore[no-untyped-def] # stands in for fold
         effects = fold(rows, event, timestamp, rules, mint)
