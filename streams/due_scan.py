@@ -19,7 +19,7 @@ from models.topics import CHAT
 from streams.consume import Step
 from streams.faust_app import StreamApp
 from streams.inbox import Partition
-from streams.run import watched
+from streams.run import beside
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +43,8 @@ class DueScan:
         try:
             await self._ends.start()
             await self._ticks.start()
-            scan = watched(self._app, self._scan())
-            try:
+            async with beside(self._app, self._scan()):
                 yield
-            finally:
-                scan.cancel()
-                await asyncio.gather(scan, return_exceptions=True)
         finally:
             await self._ticks.stop()
             await self._ends.stop()

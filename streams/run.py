@@ -89,16 +89,23 @@ async def _nothing(_app: StreamApp) -> AsyncIterator[None]:
     yield
 
 
-def watched(app: StreamApp, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task beside the app, whose unexpected end stops the role instead of passing unseen."""
-    task = asyncio.create_task(work)
+@asynccontextmanager
+async def beside(app: StreamApp, *work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these while the context lasts. One that fails stops the role instead of passing unseen."""
+    tasks = [asyncio.create_task(each, name=getattr(each, "__qualname__", None)) for each in work]
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            app.fail(f"{task.get_coro().__name__.strip('_')} was {_described(error)}")  # type: ignore[union-attr]  # our work is coroutines
+            app.fail(f"{task.get_name()} was {_described(error)}")
 
-    task.add_done_callback(ended)
-    return task
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _run(
@@ -111,31 +118,35 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, app.stopping.set)
     heartbeat = Heartbeat(app.settings.data_dir, app.role, app.instance)
-    async with setup(app):
-        tasks = [watched(app, _beat(app, heartbeat, directory, healthy))]
-        if app.commit_seconds is not None:
-            tasks.append(watched(app, _commit(app, app.commit_seconds)))
-        start = asyncio.create_task(app.start())
-        stop = asyncio.create_task(app.stopping.wait())
-        crash = asyncio.create_task(app._crashed.wait())
-        try:
-            await asyncio.wait({start, stop, crash}, return_when=asyncio.FIRST_COMPLETED)
-            if start.done() and not start.cancelled() and (error := start.exception()) is not None:
-                app.fail(f"did not start: {_described(error)}")
-            await asyncio.wait({stop, crash}, return_when=asyncio.FIRST_COMPLETED)
-            if crash.done() and app.failure is None:
-                app.fail(_described(app.crash_reason))
-            heartbeat.update("stopping")
-            await _stop(app, [start, stop, crash])
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            heartbeat.remove()
+    try:
+        # Signs of life from the first moment: what `setup` waits for may take longer than a silence may last.
+        async with beside(app, _beat(app, heartbeat, directory, healthy)), setup(app):
+            committing = () if app.commit_seconds is None else (_commit(app, app.commit_seconds),)
+            async with beside(app, *committing):
+                await _serve(app, heartbeat)
+    finally:
+        heartbeat.remove()
     if app.failure is not None:
         print(f"keepsake {app.role}: {app.failure}", file=sys.stderr)
         return 1
     return 0
+
+
+async def _serve(app: StreamApp, heartbeat: Heartbeat) -> None:
+    """Run the app until it is told to stop, fails, or crashes."""
+    if app.stopping.is_set():  # during setup already
+        return
+    start = asyncio.create_task(app.start())
+    stop = asyncio.create_task(app.stopping.wait())
+    crash = asyncio.create_task(app._crashed.wait())
+    await asyncio.wait({start, stop, crash}, return_when=asyncio.FIRST_COMPLETED)
+    if start.done() and not start.cancelled() and (error := start.exception()) is not None:
+        app.fail(f"did not start: {_described(error)}")
+    await asyncio.wait({stop, crash}, return_when=asyncio.FIRST_COMPLETED)
+    if crash.done() and app.failure is None:
+        app.fail(_described(app.crash_reason))
+    heartbeat.update("stopping")
+    await _stop(app, [start, stop, crash])
 
 
 def _described(error: BaseException | None) -> str:

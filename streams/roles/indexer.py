@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
@@ -25,7 +25,7 @@ from streams.faust_app import StreamApp, make_app
 from streams.index_positions import IndexPositions
 from streams.key_view import KeyStore
 from streams.places import PlaceUnknown, database_url
-from streams.run import run_app
+from streams.run import beside, run_app
 from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.topics import INDEXER_GROUP
@@ -96,19 +96,16 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str) -> AsyncIterato
             lambda: app.lag() <= QUIET_LAG,
         )
         await embedder.warm_up()
-        async with _running(view.run(), progress.run(), sweep.run()):
+        async with beside(app, view.run(), progress.run(), sweep.run()):
             # Until the view has the keys that exist, every record would wait for one.
-            await view.wait_caught_up()
+            await _caught_up_or_stopping(view, app)
             yield
 
 
-@asynccontextmanager
-async def _running(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run these beside, and cancel them at the end."""
-    tasks = [asyncio.create_task(each) for each in work]
+async def _caught_up_or_stopping(view: TableView, app: StreamApp) -> None:
+    waits = [asyncio.create_task(view.wait_caught_up()), asyncio.create_task(app.stopping.wait())]
     try:
-        yield
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for wait in waits:
+            wait.cancel()

@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
+import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
@@ -19,7 +20,9 @@ from sql.pool import create_pool
 from sql.recall_store import RecallStore
 from streams.provision import provision_topics
 from streams.settings import Settings
+from streams.topics import CHANGELOG
 from tests.engines import LocalEngines
+from tests.integration.brokers import delete_topic
 from tests.integration.databases import new_database
 from tests.integration.indexer_harness import (
     PARTITIONS,
@@ -205,3 +208,19 @@ async def test_a_topic_that_was_made_anew_is_refused(world: World) -> None:
     await world.indexer.start()
     assert await world.indexer.ended() == 1
     assert "drop the schema `memory`" in world.indexer.log
+
+
+async def test_it_can_be_stopped_while_it_waits_for_the_keys_and_gives_signs_of_life(
+    world: World, tmp_path: Path
+) -> None:
+    await delete_topic(world.engines.bootstrap, CHANGELOG)
+    await world.indexer.start()
+    beat = tmp_path / "run" / "indexer-0.json"
+
+    async def waiting() -> bool:
+        return "The changelog cannot be read" in world.indexer.log and beat.exists()
+
+    await eventually(waiting, "the indexer waits for the changelog")
+    assert orjson.loads(beat.read_bytes())["state"] == "starting"
+    assert await world.indexer.stop() == 0
+    assert not beat.exists()
