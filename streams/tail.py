@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 
 from agents.codec import DestroyedKey, MemoryCipher, PairCipher
+from agents.patience import when_known
 from agents.ports import CannotOpen
 from models.memory import MemoryContent
 from models.published import MemoryCreated
@@ -26,9 +27,7 @@ from streams.view import TableView
 log = logging.getLogger(__name__)
 
 START_SECONDS = 15.0
-# A memory and its pairs' keys become visible together, but are read by two consumers.
 KEY_SECONDS = 10.0
-KEY_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ async def tail(
         write(memory.to_json() if as_json else memory.to_text())
 
 
-async def opened_memories(settings: Settings, *, from_beginning: bool) -> AsyncIterator[OpenedMemory]:
+async def opened_memories(settings: Settings, *, from_beginning: bool) -> AsyncGenerator[OpenedMemory, None]:
     """The memories of `memory.created`, new ones as they come; those whose key was destroyed are passed over."""
     sealer = open_sealer(settings)
     cipher = MemoryCipher(sealer, PairCipher(sealer))
@@ -73,9 +72,9 @@ async def opened_memories(settings: Settings, *, from_beginning: bool) -> AsyncI
                 for record in records:
                     if record.value is None:
                         continue
-                    content = await _open(record.value, cipher, view)
-                    if content is not None:
-                        yield content
+                    memory = await _open(record.value, cipher, view)
+                    if memory is not None:
+                        yield memory
 
 
 async def _open(value: bytes, cipher: MemoryCipher, view: TableView) -> OpenedMemory | None:
@@ -84,23 +83,20 @@ async def _open(value: bytes, cipher: MemoryCipher, view: TableView) -> OpenedMe
     except ValidationError as error:
         log.warning("A record of %s cannot be read: %d fields are wrong", CREATED, error.error_count())
         return None
-    give_up = asyncio.get_running_loop().time() + KEY_SECONDS
-    while True:
-        try:
-            content = cipher.open(
-                created.memory_id, created.user_id, created.characters, created.payload, view
-            )
-            return OpenedMemory(created, content)
-        except DestroyedKey:
-            return None
-        except LookupError:
-            if asyncio.get_running_loop().time() > give_up:
-                log.warning("Memory %s cannot be opened: its pair's key is not known", created.memory_id)
-                return None
-            await asyncio.sleep(KEY_POLL_SECONDS)
-        except (CannotOpen, ValidationError):
-            log.warning("Memory %s cannot be opened with these master keys", created.memory_id)
-            return None
+    owners, payload = created.characters, created.payload
+    try:
+        # A memory and its pairs' keys become visible together, but are read by two consumers.
+        content = await when_known(
+            lambda: cipher.open(created.memory_id, created.user_id, owners, payload, view), KEY_SECONDS
+        )
+        return OpenedMemory(created, content)
+    except DestroyedKey:
+        return None
+    except LookupError:
+        log.warning("Memory %s cannot be opened: its pair's key is not known", created.memory_id)
+    except (CannotOpen, ValidationError):
+        log.warning("Memory %s cannot be opened with these master keys", created.memory_id)
+    return None
 
 
 @asynccontextmanager
