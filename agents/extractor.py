@@ -19,7 +19,7 @@ from models.ids import memory_id
 from models.memory import Provenance
 from models.messages import InvalidEvent
 from models.records import Record
-from models.requests import WindowKey, WindowRequest, WindowResult
+from models.requests import WindowRef, WindowRequest, WindowResult
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class Extractor:
 
 def _result(request: WindowRequest, **outcome: object) -> WindowResult:
     """The result of a request, with what it repeats of it."""
-    repeated = {name: getattr(request, name) for name in (*WindowKey.model_fields, "attempt", "versions")}
+    repeated = {name: getattr(request, name) for name in (*WindowRef.model_fields, "attempt", "versions")}
     return WindowResult.model_validate({**repeated, **outcome})
 
 

@@ -27,7 +27,7 @@ class WindowMessage(_Wire):
     source_mode: str | None = None
 
 
-class WindowKey(_Wire):
+class WindowRef(_Wire):
     """Which window: the `number`-th (from 1) of an epoch of a thread."""
 
     request_id: str
@@ -37,7 +37,7 @@ class WindowKey(_Wire):
     number: int
 
 
-class WindowRequest(WindowKey):
+class WindowRequest(WindowRef):
     """`memory.requested`: extract the memory of one window, `attempt` from 1.
 
     `versions` are those of the relationship states shown, by character.
@@ -50,7 +50,7 @@ class WindowRequest(WindowKey):
     relationships: dict[str, RelationshipState | None]
 
 
-class WindowResult(WindowKey):
+class WindowResult(WindowRef):
     """`memory.extracted`: what came of one attempt. `reason` is a fixed word, never text of the chat.
 
     memory: `memory` and `provenance` are there; nothing: there was nothing to keep; failed: `reason` says why.
