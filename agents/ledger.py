@@ -3,12 +3,11 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
-from typing import Protocol
 
 from agents.codec import MemoryCipher, RequestCodec
 from agents.dead_letters import dead_letter
 from agents.due import DueIndex
-from agents.ports import CannotOpen, Counters, Sealer
+from agents.ports import CannotOpen, Counters, RowSource, Sealer
 from agents.row_codec import Overlay, RowCodec, decode_thread, decode_window
 from models.commands import CloseTick, Flush, parse_command, parse_tick
 from models.fold import Event, fold
@@ -23,12 +22,6 @@ log = logging.getLogger(__name__)
 
 ORIGIN_HEADER = "keepsake-origin-timestamp"
 POISON_LIMIT = 3
-
-
-class CommittedRows(Protocol):
-    """The committed rows of one partition."""
-
-    def get(self, key: bytes) -> bytes | None: ...
 
 
 class _Poison(Exception):
@@ -77,7 +70,7 @@ class LedgerStep:
             pass  # said of it when it is folded
         return None
 
-    def fold(self, partition: int, records: Sequence[Record], rows: CommittedRows) -> Batch:
+    def fold(self, partition: int, records: Sequence[Record], rows: RowSource) -> Batch:
         """Fold records in order. One that cannot be understood becomes a dead letter in the same transaction."""
         poisoned: dict[int, str] = {}
         while True:
@@ -92,7 +85,7 @@ class LedgerStep:
                     ) from poison
 
     def _fold(
-        self, partition: int, records: Sequence[Record], rows: CommittedRows, poisoned: Mapping[int, str]
+        self, partition: int, records: Sequence[Record], rows: RowSource, poisoned: Mapping[int, str]
     ) -> Batch:
         overlay = Overlay(rows.get, self._codec)
         outputs: list[Output] = []

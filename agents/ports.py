@@ -136,6 +136,6 @@ class RecallIndex(Protocol):
 
 
 class RowSource(Protocol):
-    """The encoded rows of the ledger's table, as far as they are known here."""
+    """Encoded rows of the ledger's table: a partition's committed ones, or a view's, as far as it has come."""
 
     def get(self, key: bytes) -> bytes | None: ...

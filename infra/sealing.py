@@ -21,7 +21,6 @@ from agents.ports import CannotOpen
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
-TAG_BYTES = 16
 TOKEN_HASH_BYTES = 8
 
 

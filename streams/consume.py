@@ -32,6 +32,7 @@ from typing import Any, Protocol, cast
 
 from faust.types import TP, ChannelT, EventT, StreamT
 
+from agents.ports import RowSource
 from models.records import Batch, Output, Record
 from streams.delivery import Feed
 from streams.faust_app import StreamApp
@@ -51,19 +52,13 @@ class BatchHandler(Protocol):
         """The same for records of one partition number, those of one topic in order."""
 
 
-class Rows(Protocol):
-    """The committed rows of one partition."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-
-
 class Step(Protocol):
     """What the ledger does with events: pure, CPU only. Called in the app's loop, never two at once."""
 
     def chat_offset(self, record: Record) -> int | None:
         """The chat.message offset (exclusive) that must be folded before this tick or flush, else None."""
 
-    def fold(self, partition: int, records: Sequence[Record], rows: Rows) -> Batch:
+    def fold(self, partition: int, records: Sequence[Record], rows: RowSource) -> Batch:
         """What these events come to, given the committed rows. Nothing of it holds until `committed`."""
 
     def assigned(self, partition: int, items: Iterable[tuple[bytes, bytes]]) -> None:

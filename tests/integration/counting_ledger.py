@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from agents.ports import RowSource
 from models.records import Batch, Output, Record
 from models.topics import CHAT, COMMAND, REQUESTED, TICK
-from streams.consume import Rows
 from streams.faust_app import StreamApp, make_app
 from streams.ledger_loop import Ledger
 from streams.recovery import FencedTables
@@ -27,7 +27,7 @@ class Counting:
     def chat_offset(self, record: Record) -> int | None:
         return int(record.key or b"0") if record.topic in (COMMAND, TICK) else None
 
-    def fold(self, partition: int, records: Sequence[Record], rows: Rows) -> Batch:
+    def fold(self, partition: int, records: Sequence[Record], rows: RowSource) -> Batch:
         changes: dict[bytes, bytes | None] = {}
         outputs: list[Output] = []
         for record in records:
