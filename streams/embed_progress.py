@@ -62,7 +62,7 @@ class EmbedProgress:
         try:
             await self._consumer.commit({TopicPartition(CREATED, p): self._next[p] for p in changed})
         except KafkaError as error:
-            self._changed |= changed
+            self._changed |= changed & self._next.keys()  # others may have been assigned meanwhile
             log.warning("How far memories are embedded could not be committed (%s)", type(error).__name__)
 
     async def run(self) -> None:

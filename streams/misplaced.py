@@ -66,8 +66,8 @@ class MisplacedWatch:
 
     async def _follow(self) -> None:
         consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, isolation_level="read_committed")
-        await consumer.start()
         try:
+            await consumer.start()
             consumer.assign(self._partitions)
             since = round((self._clock() - WINDOW_SECONDS) * 1000)
             starts = await consumer.offsets_for_times(dict.fromkeys(self._partitions, since))
