@@ -48,7 +48,8 @@ class Settings(BaseSettings):
     )
     tick_margin_seconds: float = Field(5, ge=0, description="how far past a limit its tick is sent (I3)")
     scan_seconds: float = Field(1, gt=0, description="how often the ledger looks for what is due")
-    window_bytes: int = Field(262_144, ge=1024, description="largest window, encoded (I3)")
+    # Its request, in base64 and with the relationship states of 32 characters, must stay below Kafka's 1 MB.
+    window_bytes: int = Field(262_144, ge=1024, le=393_216, description="largest window, encoded (I3)")
     dedup_ring: int = Field(
         128, ge=1, le=4096, description="message ids remembered per thread; an older duplicate counts again"
     )
