@@ -4,7 +4,7 @@ import re
 
 MAX_TERMS = 20
 # The operators of a text search query. They part words, as in "와인(레드)".
-_OPERATORS = re.compile(r"""[()&|!<>:*\\."']""")
+OPERATORS = re.compile(r"""[()&|!<>:*\\."']""")
 
 
 def query_terms(query: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
@@ -13,5 +13,5 @@ def query_terms(query: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
     How a term matches (two or more code points as a prefix, one exactly) is the analyser's. Empty: the
     keyword path is skipped.
     """
-    words = _OPERATORS.sub(" ", query.replace("\x00", " ")).split()
+    words = OPERATORS.sub(" ", query.replace("\x00", " ")).split()
     return tuple(dict.fromkeys(words))[:limit]

@@ -17,11 +17,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from models.query import OPERATORS
+
 # An edge n-gram is no longer than this; a longer query word is cut to it, and then matches more, not less.
 MAX_EDGE = 20
-
-# What parts the words of a query (R24): a word of the index that holds any is indexed by its parts too.
-_OPERATORS = re.compile(r"""[()&|!<>:*\\."']+""")
 
 _CJK = re.compile(
     "["
@@ -54,7 +53,8 @@ def _words(terms: Iterable[str]) -> Iterable[str]:
     for term in terms:
         for word in fold_text(term).split():
             yield word
-            parts = _OPERATORS.split(word)
+            # A query is parted there (R24): a word of the index that holds any is indexed by its parts too.
+            parts = OPERATORS.split(word)
             if len(parts) > 1:
                 yield from filter(None, parts)
 
