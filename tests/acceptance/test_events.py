@@ -1,6 +1,8 @@
 """Odd input, each with its documented result; keys placed alike by every producer; no text at rest."""
 
+import json
 import subprocess
+from base64 import b64encode
 from pathlib import Path
 
 import orjson
@@ -206,14 +208,27 @@ def test_no_text_rests_in_the_clear() -> None:
 
 
 def _forms(word: str) -> list[bytes]:
-    """A word as it might rest: UTF-8, UTF-16, and as JSON escapes."""
-    return [word.encode(), word.encode("utf-16-le"), orjson_escaped(word)]
+    """A word as it might rest: UTF-8, UTF-16, JSON escapes, and each of these in base64, as records carry it."""
+    plain = [word.encode(), word.encode("utf-16-le"), json.dumps(word)[1:-1].encode()]
+    return [*plain, *(form for text in plain for form in _in_base64(text))]
 
 
-def orjson_escaped(word: str) -> bytes:
-    import json
+def _in_base64(text: bytes) -> list[bytes]:
+    """What the middle of a base64 text is, where `text` begins at each of the three places of a group."""
+    forms = []
+    for lead in range(3):
+        whole = b64encode(bytes(lead) + text)
+        # The first and last group mix with what stands beside the word.
+        forms.append(whole[4 if lead else 0 : len(whole) // 4 * 4 - 4])
+    return forms
 
-    return json.dumps(word)[1:-1].encode()
+
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("word", ["Zyxwordone", "비밀단어셋"])
+def test_the_search_sees_through_base64(word: str, before: int) -> None:
+    hidden = b64encode(b"x" * before + word.encode() + b"and more")
+    assert word.encode() not in hidden
+    assert any(form in hidden for form in _forms(word))
 
 
 def on_partition_of(user: str, system: System) -> int:
