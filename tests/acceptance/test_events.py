@@ -172,6 +172,7 @@ def test_no_text_rests_in_the_clear() -> None:
         facts = [
             f"I live in {words[0]}",
             f"My dog is called {words[1]}",
+            f"Please call me {words[0]}",
             f"나는 {words[2]} 좋아해",
             f"私は{words[3]}が好きです",
         ]
@@ -180,7 +181,7 @@ def test_no_text_rests_in_the_clear() -> None:
             for user in range(3)
             for turn in range(6)
             for one in (
-                Said(f"u{user}", ("A",), facts[turn % 4]),
+                Said(f"u{user}", ("A",), facts[turn % len(facts)]),
                 Said(f"u{user}", ("A",), f"You said {words[0]} and I promise {words[1]}", role="assistant"),
             )
         ]
@@ -189,6 +190,8 @@ def test_no_text_rests_in_the_clear() -> None:
         system.wait(lambda: system.indexed() >= 3, "the memories")
         system.wait(lambda: system.counted() == len(said), "every message to be counted")
         found = system.recall("u0", ["A"], words[0])
+        state = system.get("/v1/users/u0/characters/A").json()["relationship"]
+        assert words[0] in json.dumps(state)
         assert words[0] in orjson.dumps(found).decode()
         assert system.post("/v1/recall", {"user_id": "u0", "query": words[0]}).status_code == 422
         for role in ("ledger", "extractor", "indexer", "recall"):
