@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from agents.codec import RequestCodec
-from agents.ports import Counters, DeadLetters, ExtractionProvider, Fault, ProviderError
+from agents.ports import Answered, Counters, DeadLetters, ExtractionProvider, Fault, ProviderError
 from models.answer import BadAnswer
 from models.extraction import Judged, judge
 from models.ids import memory_id
@@ -126,7 +126,7 @@ class Extractor:
     async def _attempt(self, request: WindowRequest) -> WindowResult:
         try:
             async with asyncio.timeout(self._deadline):
-                judged = await self._extract(request)
+                judged, provenance = await self._extract(request)
         except TimeoutError:
             return _failed(request, "timeout")
         except (BadAnswer, ProviderError) as error:
@@ -137,44 +137,28 @@ class Extractor:
             log.error("request %s: the provider raised %s", request.request_id, type(error).__name__)
             return _failed(request, "error")
         self._count_dropped(request, judged)
-        return self._judged(request, judged)
+        return _judged(request, judged, provenance)
 
-    async def _extract(self, request: WindowRequest) -> Judged:
+    async def _extract(self, request: WindowRequest) -> tuple[Judged, Provenance]:
         """Ask, and once more if nothing of the user's stands in the answer; then quote the user (R5)."""
         first = await self._ask(request)
         try:
-            return judge(first, request)
+            return judge(first.raw, request), first.provenance
         except BadAnswer as error:
             if error.reason != "no_user_detail":
                 raise
         self._counters.count("extractor_no_user_detail")
         try:
-            return judge(await self._ask(request), request, quote_user=True)
+            second = await self._ask(request)
+            return judge(second.raw, request, quote_user=True), second.provenance
         except (BadAnswer, ProviderError):
-            return judge(first, request, quote_user=True)
+            return judge(first.raw, request, quote_user=True), first.provenance
 
-    async def _ask(self, request: WindowRequest) -> str:
+    async def _ask(self, request: WindowRequest) -> Answered:
         self._fault("extractor.before_call")
         answer = await self._provider.extract(request)
         self._fault("extractor.after_call")
         return answer
-
-    def _judged(self, request: WindowRequest, judged: Judged) -> WindowResult:
-        provider = self._provider
-        return _result(
-            request,
-            status="memory" if judged.memory else "nothing",
-            memory=judged.memory,
-            relationships=judged.relationships,
-            provenance=Provenance(
-                task=request.task,
-                prompt=provider.prompt,
-                prompt_version=provider.prompt_version,
-                provider=provider.provider,
-                model=provider.model,
-                offline=provider.offline,
-            ),
-        )
 
     def _count_dropped(self, request: WindowRequest, judged: Judged) -> None:
         for kind, number in judged.dropped.items():
@@ -203,6 +187,16 @@ def _result(request: WindowRequest, **outcome: object) -> WindowResult:
     """The result of a request, with what it repeats of it."""
     repeated = {name: getattr(request, name) for name in (*WindowRef.model_fields, "attempt", "versions")}
     return WindowResult.model_validate({**repeated, **outcome})
+
+
+def _judged(request: WindowRequest, judged: Judged, provenance: Provenance) -> WindowResult:
+    return _result(
+        request,
+        status="memory" if judged.memory else "nothing",
+        memory=judged.memory,
+        relationships=judged.relationships,
+        provenance=provenance,
+    )
 
 
 def _failed(request: WindowRequest, reason: str) -> WindowResult:

@@ -1,11 +1,13 @@
 """What the steps need from outside, as Protocols: infra/, sql/ and streams/ provide them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
 
 from models.candidates import Candidates, MemoryPage, PairSummary
-from models.memory import MemoryKind
+from models.memory import MemoryKind, Provenance
+from models.prompt import Prompt, RenderedPrompt
 from models.records import Record
 from models.requests import WindowRequest
 
@@ -42,27 +44,74 @@ class CannotOpen(Exception):
     """A sealed blob does not open: wrong key, wrong context, or damaged."""
 
 
-class ExtractionProvider(Protocol):
-    """Does the extraction task: a window in, the model's raw answer out.
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A model's raw answer, which is untrusted text that should be JSON, and what made it."""
 
-    The answer is untrusted text that should be JSON. Errors of the provider raise ProviderError.
+    raw: str
+    provenance: Provenance
+
+
+class ExtractionProvider(Protocol):
+    """Does the extraction task: a window in, a raw answer out. Errors of the provider raise ProviderError."""
+
+    async def extract(self, request: WindowRequest) -> Answered: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a language model wrote, and the tokens that it read and wrote as its provider counts them."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+
+
+class LanguageModel(Protocol):
+    """One model of one provider, through the vendor's own SDK; one call, no hidden retries.
+
+    Raises ProviderError and nothing else. An answer that was cut off at the token limit is given as far as it goes:
+    that it is not whole is seen by its reader.
     """
 
     provider: str
     model: str
-    prompt: str
-    prompt_version: str
-    offline: bool
 
-    async def extract(self, request: WindowRequest) -> str: ...
+    async def complete(self, prompt: RenderedPrompt) -> Completion: ...
+
+    async def close(self) -> None: ...
+
+
+class Prompts(Protocol):
+    """The prompts by name: from a registry, or the file of the same name in the repository."""
+
+    async def get(self, name: str) -> Prompt:
+        """The prompt as it is now; never fails for a name that has a file."""
+        ...
+
+
+class UsageMeter(Protocol):
+    """Counts the tokens of calls, and holds calls back once the day's limit is reached."""
+
+    async def admitted(self, task: str) -> None:
+        """Return when a call of the task may be made; waits, for hours if need be, while the limit is reached."""
+        ...
+
+    def add(self, provenance: Provenance, completion: Completion) -> None: ...
 
 
 class ProviderError(Exception):
-    """A provider failed. `reason` is a fixed word (timeout, rate_limited, unavailable, refused, …)."""
+    """A provider failed. `reason` is a fixed word:
 
-    def __init__(self, reason: str) -> None:
+    timeout, rate_limited, unavailable (5xx, or no connection), refused (a safety block), bad_request, unauthorized,
+    unknown_model, no_answer (no candidate, or one without text), broken_answer (not the vendor's format, or cut off),
+    wrong_count, wrong_dimension. `retry_after` is in seconds, where the provider said so.
+    """
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class Embedder(Protocol):

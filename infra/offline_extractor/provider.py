@@ -5,14 +5,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 
+from agents.ports import Answered
 from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
 from infra.offline_extractor.dates import Dated, find_dates
 from infra.offline_extractor.judgement import Statement, kept_statements, promises_of
 from infra.offline_extractor.lexicon import Language, language_of, lexicon
 from infra.offline_extractor.relationship import updated_state
 from infra.offline_extractor.terms import search_terms
+from models.memory import Provenance
 from models.quotes import USER, speaker_of, squeeze
 from models.requests import WindowMessage, WindowRequest
+
+OFFLINE_MODEL = "keepsake-rules"
+VERSION = "2"
 
 # The bounds of the answer stay below those of the parser, so that nothing of ours is dropped there.
 MAX_QUOTES = 24
@@ -23,14 +28,16 @@ MAX_PLAN = 400
 class OfflineExtractor:
     """An ExtractionProvider with no key and no network; the same window always gives the same answer."""
 
-    provider = "offline"
-    model = "keepsake-rules"
-    prompt = "offline-rules"
-    prompt_version = "1"
-    offline = True
-
-    async def extract(self, request: WindowRequest) -> str:
-        return json.dumps(answer(request), ensure_ascii=True)
+    async def extract(self, request: WindowRequest) -> Answered:
+        provenance = Provenance(
+            task=request.task,
+            prompt="offline-rules",
+            prompt_version=VERSION,
+            provider="offline",
+            model=OFFLINE_MODEL,
+            offline=True,
+        )
+        return Answered(json.dumps(answer(request), ensure_ascii=True), provenance)
 
 
 def answer(request: WindowRequest) -> dict[str, object]:

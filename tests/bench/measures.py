@@ -184,7 +184,7 @@ async def _model_times(system: System) -> list[float]:
     for request in requests:
         began = time.perf_counter()
         answer = await extractor.extract(request)
-        await embedder.embed_documents([orjson.loads(answer).get("summary") or "nothing"])
+        await embedder.embed_documents([orjson.loads(answer.raw).get("summary") or "nothing"])
         times.append((time.perf_counter() - began) * 1000)
     return times
 

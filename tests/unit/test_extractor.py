@@ -12,10 +12,10 @@ import pytest
 
 from agents.codec import RequestCodec
 from agents.extractor import Extractor
-from agents.ports import ProviderError
+from agents.ports import Answered, ProviderError
 from infra.sealing import AesGcmSealer, MasterKeys
 from infra.starts import StartsFile
-from models.memory import Quote
+from models.memory import Provenance, Quote
 from models.records import Record
 from models.requests import WindowRequest, WindowResult
 from tests.unit.windows import REQUEST_ID, window
@@ -23,6 +23,9 @@ from tests.unit.windows import REQUEST_ID, window
 QUOTE = {"type": "quote", "speaker": "user", "text": "I moved to Busan"}
 GOOD = json.dumps({"summary": "s", "keyDetails": [QUOTE], "searchTerms": ["Busan"]})
 NO_USER = json.dumps({"summary": "s", "keyDetails": [], "searchTerms": ["Busan"]})
+PROVENANCE = Provenance(
+    task="extraction", prompt="p", prompt_version="v7", provider="fake", model="fake-1", offline=True
+)
 OTHER_ID = REQUEST_ID.replace("6", "7")
 
 
@@ -33,20 +36,18 @@ class Killed(BaseException):
 class Provider:
     """Answers from a list: strings are answers, exceptions are raised, callables awaited."""
 
-    provider, model, prompt, prompt_version, offline = "fake", "fake-1", "p", "v7", True
-
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked: list[WindowRequest] = []
         self.calls: asyncio.Queue[WindowRequest] = asyncio.Queue()
 
-    async def extract(self, request: WindowRequest) -> str:
+    async def extract(self, request: WindowRequest) -> Answered:
         self.asked.append(request)
         self.calls.put_nowait(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer
-        return str(await answer()) if callable(answer) else str(answer)
+        return Answered(str(await answer()) if callable(answer) else str(answer), PROVENANCE)
 
 
 class Outside:

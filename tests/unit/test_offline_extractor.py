@@ -27,7 +27,7 @@ CASES = [
 
 def extract(lines: list[str], **options: Any) -> Judged:
     request = window(lines, **options)
-    return judge(asyncio.run(OfflineExtractor().extract(request)), request)
+    return judge(asyncio.run(OfflineExtractor().extract(request)).raw, request)
 
 
 def visible(judged: Judged) -> str:
