@@ -13,6 +13,7 @@ from models.ranking import PathScore, Ranked, Ranking, RankingRules
 from models.recall import Degraded, Explanation, PathReason, RecallRequest, RecallResponse
 from models.store_errors import StoreUnavailable
 from models.tokens import query_tokens
+from models.utterance import WideningRules, widened
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ SEARCHED_CHARACTERS = 1_000
 class RecallRules:
     """Settings of a recall: candidates of each path, memories of an answer unless it says, seconds in all."""
 
+    widening: WideningRules
     candidates: int = 20
     limit: int = 12
     query_terms: int = 20
@@ -57,7 +59,7 @@ class Recall:
     async def recall(self, request: RecallRequest) -> RecallResponse:
         """The memories for a request in mode `relevant`; never an error, `degraded` says what failed."""
         started = asyncio.get_running_loop().time()
-        query = request.query.replace("\x00", " ").strip()[:SEARCHED_CHARACTERS]
+        query = self._query(request)
         vector, vector_trouble = await self._embed(query, started)
         found, index_trouble = await self._search(request, query, vector, started)
         memories: list[tuple[Ranked, MemoryContent]] = []
@@ -79,6 +81,10 @@ class Recall:
             offline=(vector is not None and self._embedder.offline)
             or any(ranked.memory.offline for ranked, _ in memories),
         )
+
+    def _query(self, request: RecallRequest) -> str:
+        said = [text.replace("\x00", " ") for text in (*request.recent_user_messages, request.query)]
+        return widened(said[-1], said[:-1], self._rules.widening)[:SEARCHED_CHARACTERS]
 
     async def _embed(self, query: str, started: float) -> tuple[list[float] | None, Degraded | None]:
         if not query:

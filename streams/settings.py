@@ -91,6 +91,8 @@ class Settings(BaseSettings):
     slot_importance: int = Field(6, ge=1, le=10, description="importance that qualifies for a slot (R26)")
     slots: int = Field(2, ge=0, description="reserved importance slots (R26)")
     query_terms: int = Field(20, ge=1, description="most terms of a keyword query (R24)")
+    short_utterance: int = Field(20, ge=0, description="code points below which a query may be widened (R27)")
+    widened_query: int = Field(120, ge=1, description="most code points of a widened query (R27)")
     recall_deadline_seconds: float = Field(0.3, gt=0, description="deadline of one recall (R28)")
 
     # Secrets

@@ -18,9 +18,11 @@ from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
 from infra.metrics import PrometheusCounters
 from infra.offline_embedder import OfflineEmbedder
+from infra.referring import referring_words
 from infra.sealing import AesGcmSealer, KeysError
 from models.ranking import RankingRules
 from models.topics import CHAT
+from models.utterance import WideningRules
 from sql.pool import Pool, create_pool
 from sql.recall_store import RecallStore
 from streams.heartbeat import Heartbeat
@@ -47,6 +49,7 @@ POOL_SIZE = 8
 
 def recall_rules(settings: Settings) -> RecallRules:
     return RecallRules(
+        widening=WideningRules(referring_words(), settings.short_utterance, settings.widened_query),
         candidates=settings.candidates,
         limit=settings.memory_limit,
         query_terms=settings.query_terms,

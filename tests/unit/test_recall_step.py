@@ -7,9 +7,11 @@ import pytest
 
 from agents.opening import MemoryOpener
 from agents.recall import Recall, RecallRules
+from infra.referring import referring_words
 from models.recall import Filters, RecallRequest
 from models.rows import PairKey
 from models.store_errors import StoreUnavailable
+from models.utterance import WideningRules
 from tests.unit.memories import USER, FakeCounters, FakeEmbedder, FakeIndex, Vault, found
 
 
@@ -25,7 +27,7 @@ class Setting:
             opener=MemoryOpener(self.vault.cipher, self.vault),
             sealer=self.vault.sealer,
             counters=self.counters,
-            rules=RecallRules(deadline_seconds=deadline),
+            rules=RecallRules(WideningRules(referring_words()), deadline_seconds=deadline),
         )
 
 
@@ -155,3 +157,13 @@ async def test_offline_models_are_told() -> None:
 def test_the_first_date_is_not_after_the_last() -> None:
     with pytest.raises(ValueError, match="date_from"):
         Filters.model_validate({"date_from": "2026-06-30", "date_to": "2026-06-29"})
+
+
+async def test_a_short_query_that_refers_back_is_widened_by_the_users_words() -> None:
+    at = Setting()
+    answer = await at.recall.recall(request("그거 언제였지?", recent_user_messages=["치과 예약했어", "떨린다"]))
+    assert answer.query == "치과 예약했어 떨린다 그거 언제였지?"
+    assert at.embedder.queries == [answer.query]
+    assert at.vault.sealer.hash_token("b치과") in at.index.asked["token_hashes"]
+    answer = await at.recall.recall(request("엄마 생신은?", recent_user_messages=["치과 예약했어"]))
+    assert answer.query == "엄마 생신은?"

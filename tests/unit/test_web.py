@@ -14,10 +14,12 @@ from agents.opening import MemoryOpener
 from agents.pairs import Pairs
 from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
+from infra.referring import referring_words
 from models.candidates import InvalidCursor, MemoryPage
 from models.commands import Flush, parse_command
 from models.messages import parse_chat_message
 from models.store_errors import StoreUnavailable
+from models.utterance import WideningRules
 from streams.partitioner import partition_for
 from streams.web.app import Services, make_app
 from streams.web.auth import TokenSource
@@ -59,7 +61,7 @@ class Web:
                     opener=opener,
                     sealer=self.vault.sealer,
                     counters=counters,
-                    rules=RecallRules(deadline_seconds=30),
+                    rules=RecallRules(WideningRules(referring_words()), deadline_seconds=30),
                 ),
                 pairs=Pairs(
                     index=self.index,
