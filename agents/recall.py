@@ -57,7 +57,7 @@ class Recall:
         self._rules = rules
 
     async def recall(self, request: RecallRequest) -> RecallResponse:
-        """The memories for a request in mode `relevant`; never an error, `degraded` says what failed."""
+        """The memories for a request; never an error, `degraded` says what failed."""
         started = asyncio.get_running_loop().time()
         query = self._query(request)
         vector, vector_trouble = await self._embed(query, started)
@@ -140,7 +140,7 @@ class Recall:
         unknown = False
         while True:
             ranking = Ranking(found, self._rules.ranking, closed)
-            chosen = ranking.search(limit) if searched and (found.vector or found.keyword) else []
+            chosen = self._searched(ranking, request, limit) if searched and _any(found) else []
             # Nothing has been embedded yet: the most recent are better than nothing (R14).
             chosen = chosen or ranking.recent(limit)
             before = len(closed)
@@ -158,8 +158,18 @@ class Recall:
                 trouble: Degraded | None = "keys_unavailable" if unknown else None
                 return [(ranked, opened[ranked.memory.memory_id]) for ranked in chosen], trouble
 
+    def _searched(self, ranking: Ranking, request: RecallRequest, limit: int) -> list[Ranked]:
+        if request.mode == "latest":
+            # The current value alone, unless a limit asks for the history (R20).
+            return ranking.latest(request.limit or 1)
+        return ranking.search(limit)
+
     def _limit(self, request: RecallRequest) -> int:
         return request.limit or self._rules.limit
+
+
+def _any(found: Candidates) -> bool:
+    return bool(found.vector or found.keyword)
 
 
 def _explain(ranked: Ranked) -> Explanation:

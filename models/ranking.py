@@ -12,13 +12,17 @@ from models.candidates import Candidate, Candidates
 
 @dataclass(frozen=True, slots=True)
 class RankingRules:
-    """Settings of the ranking: decay halves over `half_life` seq and ends at `floor`; `k` is that of RRF."""
+    """Settings of the ranking: decay halves over `half_life` seq and ends at `floor`; `k` is that of RRF.
+
+    `bar` is where the subject of a query ends on a path, from 0 (its weakest candidate) to 1 (its best).
+    """
 
     half_life: float = 40
     floor: float = 0.3
     k: int = 60
     slot_importance: int = 6
     slots: int = 2
+    bar: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,9 @@ class Ranking:
 
     def search(self, limit: int) -> list[Ranked]:
         """Both paths, decayed and fused, best first, then the memories in slots; at most `limit`."""
+        return self._with_slots(self._fused(), limit)
+
+    def _fused(self) -> list[Ranked]:
         vector = self._path(self._found.vector)
         keyword = self._path(self._found.keyword)
         memories = {memory.memory_id: memory for memory, _ in (*self._found.vector, *self._found.keyword)}
@@ -72,7 +79,29 @@ class Ranking:
             for name in {**vector, **keyword}
         ]
         fused.sort(key=lambda ranked: (-ranked.score, *_newest(ranked.memory)))
-        return self._with_slots(fused, limit)
+        return fused
+
+    def latest(self, limit: int) -> list[Ranked]:
+        """The memories on the subject of the query, the newest date first (R20): the current value, its history.
+
+        On the subject is what reaches the bar on either path. The bar lies between the weakest and the best
+        value of a path's candidates, since similarities of different models have different ranges; decay has
+        no part in it, or the history would sink below.
+        """
+        subject = {
+            name for rows in (self._found.vector, self._found.keyword) for name in self._on_subject(rows)
+        }
+        ranked = [one for one in self._fused() if one.memory.memory_id in subject]
+        ranked.sort(key=lambda one: (-one.memory.date.toordinal(), *_newest(one.memory)))
+        return ranked[:limit]
+
+    def _on_subject(self, rows: Iterable[tuple[Candidate, float]]) -> list[str]:
+        values = [(memory.memory_id, value) for memory, value in rows if self._exists(memory)]
+        if not values:
+            return []
+        weakest, best = min(value for _, value in values), max(value for _, value in values)
+        bar = weakest + self._rules.bar * (best - weakest)
+        return [name for name, value in values if value >= bar]
 
     def recent(self, limit: int) -> list[Ranked]:
         """The newest first, then the memories in slots: what answers when there is no query vector (R28)."""
@@ -134,9 +163,11 @@ class Ranking:
             kept = searched[: limit - len(slots)]
             returned = {ranked.memory.memory_id for ranked in kept}
             missing = [memory for memory in qualified if memory.memory_id not in returned][:room]
-            if len(missing) <= len(slots):
-                break
+            # As many, yet perhaps others: the slot may have pushed out one that goes before it.
+            enough = len(missing) <= len(slots)
             slots = missing
+            if enough:
+                break
         outranked = {ranked.memory.memory_id: ranked for ranked in searched}
         return kept + [
             replace(outranked.get(memory.memory_id) or Ranked(memory, 0.0, self.decay(memory)), slot=True)

@@ -68,7 +68,7 @@ class RecallRequest(_Request):
 
     def not_available(self) -> str | None:
         """The part of the request that this version cannot answer yet, None if there is none."""
-        if self.mode != "relevant":
+        if self.mode == "exhaustive":
             return f"mode {self.mode!r}"
         if self.cursor is not None:
             return "a cursor (only mode 'exhaustive' has pages)"

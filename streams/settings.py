@@ -90,6 +90,12 @@ class Settings(BaseSettings):
     rrf_k: int = Field(60, ge=1, description="k of reciprocal rank fusion (R25)")
     slot_importance: int = Field(6, ge=1, le=10, description="importance that qualifies for a slot (R26)")
     slots: int = Field(2, ge=0, description="reserved importance slots (R26)")
+    latest_bar: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="where the subject of a query ends in mode latest: 0 weakest, 1 best (R20)",
+    )
     query_terms: int = Field(20, ge=1, description="most terms of a keyword query (R24)")
     short_utterance: int = Field(20, ge=0, description="code points below which a query may be widened (R27)")
     widened_query: int = Field(120, ge=1, description="most code points of a widened query (R27)")

@@ -60,6 +60,7 @@ def recall_rules(settings: Settings) -> RecallRules:
             k=settings.rrf_k,
             slot_importance=settings.slot_importance,
             slots=settings.slots,
+            bar=settings.latest_bar,
         ),
     )
 

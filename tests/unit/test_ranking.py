@@ -1,6 +1,8 @@
 """R22, R23, R25, R26: decay, fusion and slots, against a slow and plain reference."""
 
 import math
+from dataclasses import replace
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -126,6 +128,18 @@ def test_what_is_left_out_does_not_exist() -> None:
     assert best.rank == 0
 
 
+def test_one_slot_goes_to_the_most_important_though_search_had_found_it() -> None:
+    found_first, weighty, as_weighty = (
+        candidate(1, seqs={"mina": 9}, importance=1),
+        candidate(2, seqs={"mina": 9}, importance=8),
+        candidate(3, seqs={"mina": 9}, importance=6),
+    )
+    ranking = Ranking(
+        found([(found_first, 0.9), (weighty, 0.8)], important=[weighty, as_weighty], mina=9), RULES
+    )
+    assert [(one.memory, one.slot) for one in ranking.search(2)] == [(found_first, False), (weighty, True)]
+
+
 # --- against the reference ---
 
 
@@ -221,3 +235,33 @@ def test_every_answer_is_bounded_distinct_and_adds_up(case: tuple[Candidates, in
         assert one.score == sum(path.share for path in (one.vector, one.keyword) if path)
         assert 0.3 <= one.decay <= 1
     assert sum(one.slot for one in ranked) <= RULES.slots
+
+
+def dated(number: int, day: str) -> Candidate:
+    return replace(candidate(number, seqs={"mina": 9}), date=date.fromisoformat(day))
+
+
+def test_the_latest_of_a_subject_goes_first_whatever_its_rank() -> None:
+    old, new, other = dated(1, "2026-01-01"), dated(2, "2026-03-01"), dated(3, "2026-05-01")
+    ranking = Ranking(found([(old, 0.90), (new, 0.86), (other, 0.80)], mina=9), RULES)
+    assert numbers(ranking.latest(12)) == [2, 1]
+    assert numbers(ranking.latest(1)) == [2]
+
+
+def test_a_memory_is_on_the_subject_by_either_path() -> None:
+    near, worded, neither = dated(1, "2026-01-01"), dated(2, "2026-02-01"), dated(3, "2026-03-01")
+    found_by = found([(near, 0.9), (worded, 0.5), (neither, 0.6)], [(worded, 2.0), (neither, 0.1)], mina=9)
+    assert numbers(Ranking(found_by, RULES).latest(12)) == [2, 1]
+    assert numbers(Ranking(found_by, RULES, {"memory-001"}).latest(12)) == [3, 2]
+    assert Ranking(found(mina=9), RULES).latest(12) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 1)), max_size=30))
+def test_the_latest_are_in_order_of_their_dates(rows: list[tuple[int, float]]) -> None:
+    memories = [
+        (dated(number, f"2026-01-0{day + 1}"), value)
+        for number, (day, value) in enumerate(rows[:30])
+        if day < 9
+    ]
+    days = [one.memory.date for one in Ranking(found(memories, mina=9), RULES).latest(12)]
+    assert days == sorted(days, reverse=True)

@@ -161,9 +161,21 @@ def test_the_first_date_is_not_after_the_last() -> None:
 
 async def test_a_short_query_that_refers_back_is_widened_by_the_users_words() -> None:
     at = Setting()
-    answer = await at.recall.recall(request("그거 언제였지?", recent_user_messages=["치과 예약했어", "떨린다"]))
+    answer = await at.recall.recall(
+        request("그거 언제였지?", recent_user_messages=["치과 예약했어", "떨린다"])
+    )
     assert answer.query == "치과 예약했어 떨린다 그거 언제였지?"
     assert at.embedder.queries == [answer.query]
     assert at.vault.sealer.hash_token("b치과") in at.index.asked["token_hashes"]
     answer = await at.recall.recall(request("엄마 생신은?", recent_user_messages=["치과 예약했어"]))
     assert answer.query == "엄마 생신은?"
+
+
+async def test_the_latest_value_is_one_unless_a_limit_asks_for_the_history() -> None:
+    at = Setting()
+    old, new = at.vault.memory(1, "lives in Seoul"), at.vault.memory(2_000, "lives in Busan")
+    at.index.found = found([(old, 0.9), (new, 0.9)], mina=2)
+    answer = await at.recall.recall(request(mode="latest"))
+    assert [memory.summary for memory in answer.memories] == ["lives in Busan"]
+    answer = await at.recall.recall(request(mode="latest", limit=5))
+    assert [memory.summary for memory in answer.memories] == ["lives in Busan", "lives in Seoul"]

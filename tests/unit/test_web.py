@@ -320,7 +320,7 @@ async def test_recall_gives_exactly_the_fields_of_the_interface(web: Web, client
         {"limit": 10**30},
         {"mode": SECRET},
         {"mode": "exhaustive"},
-        {"mode": "latest"},
+        {"mode": "exhaustive"},
         {"cursor": SECRET},
         {"filters": {"kinds": [SECRET]}},
         {"filters": {"categories": [SECRET]}},
