@@ -320,7 +320,6 @@ async def test_recall_gives_exactly_the_fields_of_the_interface(web: Web, client
         {"limit": 10**30},
         {"mode": SECRET},
         {"mode": "exhaustive"},
-        {"mode": "exhaustive"},
         {"cursor": SECRET},
         {"filters": {"kinds": [SECRET]}},
         {"filters": {"categories": [SECRET]}},
