@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from infra.offline_extractor.lexicon import Kind, Language, Lexicon, lexicon
+from infra.offline_extractor.lexicon import Kind, Lexicon, lexicon
+from models.language import Language
 
 Label = Literal["empty", "question", "supposed", "denial", "retraction", "abandoned", "joke", "statement"]
 

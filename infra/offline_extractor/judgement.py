@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
-from infra.offline_extractor.dates import Dated, find_dates
-from infra.offline_extractor.lexicon import language_of, lexicon
+from infra.offline_extractor.lexicon import lexicon
 from infra.offline_extractor.terms import search_terms
+from models.dates import Dated, find_dates
+from models.language import language_of
 
 # Kinds that a later "no, …" can take back: what was meant to be, and what was just told.
 _REVOCABLE = frozenset(

@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
-Language = Literal["ko", "en", "ja"]
+from models.language import Language
+
 Pattern = re.Pattern[str]
 
-_HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
-_KANA = re.compile("[\u3040-\u30ff]")
-_HAN = re.compile("[\u3400-\u9fff]")
 _NEVER = re.compile("(?!)")
 
 
@@ -56,16 +54,6 @@ class Lexicon:
     copulas: tuple[str, ...]
     verbal: tuple[str, ...]
     kinds: tuple[Kind, ...]
-
-
-def language_of(text: str) -> Language | None:
-    """The language of a text by its letters; None where it has none of these."""
-    hangul, kana = len(_HANGUL.findall(text)), len(_KANA.findall(text))
-    if hangul or kana:
-        return "ko" if hangul >= kana else "ja"
-    if _HAN.search(text):
-        return "ja"
-    return "en" if re.search("[A-Za-z]", text) else None
 
 
 @cache

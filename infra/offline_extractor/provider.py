@@ -7,11 +7,12 @@ from datetime import date, datetime
 
 from agents.ports import Answered
 from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
-from infra.offline_extractor.dates import Dated, find_dates
 from infra.offline_extractor.judgement import Statement, kept_statements, promises_of
-from infra.offline_extractor.lexicon import Language, language_of, lexicon
+from infra.offline_extractor.lexicon import lexicon
 from infra.offline_extractor.relationship import updated_state
 from infra.offline_extractor.terms import search_terms
+from models.dates import Dated, find_dates
+from models.language import Language, language_of
 from models.memory import Provenance
 from models.quotes import USER, speaker_of, squeeze
 from models.requests import WindowMessage, WindowRequest
@@ -94,7 +95,7 @@ def _answers(request: WindowRequest) -> set[int]:
 
 def _dates(clause: Clause, said: date) -> tuple[Dated, ...]:
     ahead = clause.kind is not None and clause.kind.name == "plan"
-    return tuple(find_dates(clause.full, said, clause.language, ahead=ahead))
+    return tuple(find_dates(clause.full, said, clause.language, "ahead" if ahead else "near"))
 
 
 def _day(message: WindowMessage) -> date:

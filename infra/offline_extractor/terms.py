@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from infra.offline_extractor.lexicon import Language, lexicon, load
+from infra.offline_extractor.lexicon import lexicon, load
+from models.language import Language
 
 MAX_TERMS = 40
 _PIECES = re.compile(
