@@ -140,19 +140,19 @@ class Extractor:
         return _judged(request, judged, provenance)
 
     async def _extract(self, request: WindowRequest) -> tuple[Judged, Provenance]:
-        """Ask, and once more if nothing of the user's stands in the answer; then quote the user (R5)."""
+        """Ask, and once more if the answer has nothing of the user's, or another language; then be lenient (R5)."""
         first = await self._ask(request)
         try:
             return judge(first.raw, request), first.provenance
         except BadAnswer as error:
-            if error.reason != "no_user_detail":
+            if error.reason not in ("no_user_detail", "other_language"):
                 raise
-        self._counters.count("extractor_no_user_detail")
+            self._counters.count(f"extractor_{error.reason}")
         try:
             second = await self._ask(request)
-            return judge(second.raw, request, quote_user=True), second.provenance
+            return judge(second.raw, request, lenient=True), second.provenance
         except (BadAnswer, ProviderError):
-            return judge(first.raw, request, quote_user=True), first.provenance
+            return judge(first.raw, request, lenient=True), first.provenance
 
     async def _ask(self, request: WindowRequest) -> Answered:
         self._fault("extractor.before_call")

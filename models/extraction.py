@@ -13,14 +13,15 @@ The answer is one JSON object, keys in camelCase or snake_case. Either `{"nothin
 """
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from pydantic import ValidationError
-
 from models.answer import BadAnswer, clean, find_answer, fold_keys
+from models.dates import find_dates
+from models.language import language_of
 from models.memory import (
     MAX_DETAIL_TEXT,
     MAX_DETAILS,
@@ -36,8 +37,10 @@ from models.memory import (
     Quote,
     RelationshipState,
 )
-from models.quotes import USER, WindowText, known_speaker
+from models.quotes import USER, WindowText, known_speaker, squeeze
 from models.requests import WindowRequest
+from models.states import read_relationships
+from models.voice import in_character, other_language
 
 DEFAULT_IMPORTANCE = 5
 MAX_INVOLVED = 32
@@ -59,11 +62,13 @@ class Judged:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-def judge(raw: str, request: WindowRequest, *, quote_user: bool = False) -> Judged:
+def judge(raw: str, request: WindowRequest, *, lenient: bool = False) -> Judged:
     """Read and check a provider's answer to `request`. Raises BadAnswer and nothing else.
 
     In a memory at least one key detail must be of the user (what they say in a scene, they say to all
-    in it). Without one: BadAnswer("no_user_detail"), or with `quote_user` their longest line, verbatim.
+    in it), and the summary is in the language of the talk. Otherwise: BadAnswer("no_user_detail") or
+    BadAnswer("other_language"), which a second answer may mend. To be `lenient` is to quote the user's longest line
+    instead, verbatim, and to take the other language.
     """
     data = find_answer(raw)
     summary = data.get("summary")
@@ -75,22 +80,29 @@ def judge(raw: str, request: WindowRequest, *, quote_user: bool = False) -> Judg
         raise BadAnswer("no_summary")
     if len(clean(summary)) > MAX_SUMMARY:
         raise BadAnswer("summary_too_long")
+    summary = clean(summary)
+    if in_character(summary):
+        raise BadAnswer("in_character")
     dropped: Counter[str] = Counter()
+    if other_language(summary, request.messages):
+        if not lenient:
+            raise BadAnswer("other_language")
+        dropped["language"] += 1
+    plans, undated = _plans(data.get("plans"), request, dropped)
     content = MemoryContent(
-        summary=clean(summary),
-        key_details=_details(data.get("keydetails"), request, quote_user, dropped),
+        summary=summary,
+        key_details=_details(data.get("keydetails"), undated, request, lenient, dropped),
         search_terms=_names(data.get("searchterms"), "search_terms", MAX_TERM, MAX_TERMS, dropped),
         involved=_names(data.get("involved"), "involved", MAX_NAME, MAX_INVOLVED, dropped),
-        plans=_plans(data.get("plans"), dropped),
+        plans=plans,
         category=_category(data.get("category"), dropped),
     )
-    day = event_day(request)
     memory = ExtractedMemory(
         content=content,
         importance=_importance(data.get("importance"), dropped),
-        date=_date(data.get("date"), day, dropped),
+        date=_date(data.get("date"), request, dropped),
     )
-    return Judged(memory, _relationships(data, request, dropped), dropped)
+    return Judged(memory, read_relationships(data, request, dropped), dropped)
 
 
 def event_day(request: WindowRequest) -> date:
@@ -119,13 +131,17 @@ def _entries(value: object, kind: str, dropped: Counter[str]) -> Iterator[dict[s
 
 
 def _details(
-    value: object, request: WindowRequest, quote_user: bool, dropped: Counter[str]
+    value: object,
+    undated: Sequence[Action],
+    request: WindowRequest,
+    quote_user: bool,
+    dropped: Counter[str],
 ) -> tuple[KeyDetail, ...]:
     window = WindowText(request.messages, request.character_ids)
+    given = (_detail(entry, request, window) for entry in _entries(value, "details", dropped))
     details: list[KeyDetail] = []
     room = MAX_DETAILS_TOTAL
-    for entry in _entries(value, "details", dropped):
-        detail = _detail(entry, request, window)
+    for detail in (*given, *undated):
         size = len(detail.text) + len(detail.context) if detail else 0
         if detail is None or detail in details or len(details) >= MAX_DETAILS or size > room:
             dropped["details"] += 1
@@ -157,7 +173,18 @@ def _detail(entry: dict[str, object], request: WindowRequest, window: WindowText
         if len(text) > MAX_DETAIL_TEXT:
             return None
         return Action(actor=speaker or name, text=text, context=context)
-    words = window.find(speaker, text) if kind == "quote" and speaker else None
+    if kind != "quote":
+        return None
+    return _quote(speaker, text, context, window)
+
+
+def _quote(speaker: str | None, text: str, context: str, window: WindowText) -> Quote | None:
+    """The quote in the window's own words, by who said them; a line that is almost it; None if nobody did."""
+    words = window.find(speaker, text) if speaker else None
+    if words is None and speaker and (said := window.anyone(text)):
+        speaker, words = said
+    if words is None and speaker:
+        words = window.closest(speaker, text)
     if speaker is None or words is None or len(words) > MAX_DETAIL_TEXT:
         return None
     return Quote(speaker=speaker, text=words, context=context)
@@ -176,11 +203,20 @@ def _names(value: object, kind: str, length: int, number: int, dropped: Counter[
     return tuple(names)
 
 
-def _plans(value: object, dropped: Counter[str]) -> tuple[Plan, ...]:
+def _plans(
+    value: object, request: WindowRequest, dropped: Counter[str]
+) -> tuple[tuple[Plan, ...], list[Action]]:
+    """The dated plans; and as actions those whose words leave the day open, so that they are not lost."""
     plans: dict[Plan, None] = {}
+    undated: list[Action] = []
     for entry in _entries(value, "plans", dropped):
+        words, text = _text(entry.get("date")), _text(entry.get("text"))
+        when = _plan_date(words, request)
         try:
-            plan = Plan(date=_plan_date(_text(entry.get("date"))), text=_text(entry.get("text")))
+            if when is None and words and text and not any(letter.isdigit() for letter in words):
+                undated.append(Action(actor=USER, text=text, context=words))
+                continue
+            plan = Plan(date=when or "", text=text)
         except ValueError:  # pydantic's ValidationError is one
             dropped["plans"] += 1
             continue
@@ -188,14 +224,33 @@ def _plans(value: object, dropped: Counter[str]) -> tuple[Plan, ...]:
             plans[plan] = None
         else:
             dropped["plans"] += 1
-    return tuple(plans)
+    return tuple(plans), undated
 
 
-def _plan_date(value: str) -> str:
-    """A day, a month or a year that exists; ValueError for others."""
-    value = value[:10]
-    date.fromisoformat(value + {4: "-01-01", 7: "-01"}.get(len(value), ""))
-    return value
+def _plan_date(value: str, request: WindowRequest) -> str | None:
+    """A day, a month or a year that exists and that one may plan for; words against the message they stand in."""
+    iso = value[:10]
+    try:
+        day = date.fromisoformat(iso + {4: "-01-01", 7: "-01"}.get(len(iso), ""))
+    except ValueError:
+        language = language_of(value)
+        found = find_dates(value, _said_on(value, request), language, "ahead") if language else []
+        return found[0].iso if len(found) == 1 else None
+    return iso if _possible(day, request) else None
+
+
+def _possible(day: date, request: WindowRequest) -> bool:
+    """Whether a talk of that time can be about the day: nobody alive was there before EARLIEST_YEAR."""
+    return EARLIEST_YEAR <= day.year <= event_day(request).year + YEARS_AHEAD
+
+
+def _said_on(words: str, request: WindowRequest) -> date:
+    """The day of the message that holds the words, of the last one of the user otherwise."""
+    wanted = squeeze(words).casefold()
+    for message in request.messages:
+        if wanted in squeeze(message.text).casefold():
+            return datetime.fromisoformat(message.sent_at).date()
+    return event_day(request)
 
 
 def _category(value: object, dropped: Counter[str]) -> str | None:
@@ -207,8 +262,8 @@ def _category(value: object, dropped: Counter[str]) -> str | None:
 
 
 def _importance(value: object, dropped: Counter[str]) -> int:
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
-        value = int(value.strip()[:6])
+    if isinstance(value, str) and re.fullmatch(r"\d{1,6}(?:\.\d{1,6})?", value.strip(), re.ASCII):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         if value is not None:
             dropped["importance"] += 1
@@ -216,58 +271,20 @@ def _importance(value: object, dropped: Counter[str]) -> int:
     return round(min(10, max(1, value)))
 
 
-def _date(value: object, day: date, dropped: Counter[str]) -> date:
-    if value is None:
+def _date(value: object, request: WindowRequest, dropped: Counter[str]) -> date:
+    """The day of the event: as given, in figures or in words; the day of the talk where that says no day."""
+    day = event_day(request)
+    words = _text(value)
+    if value is None or value == "":
         return day
     try:
-        found = date.fromisoformat(_text(value)[:10])
+        found = date.fromisoformat(words[:10])
     except ValueError:
-        found = date.min
-    if not EARLIEST_YEAR <= found.year <= day.year + YEARS_AHEAD:
+        language = language_of(words)
+        dated = find_dates(words, _said_on(words, request), language, "past") if language else []
+        days = [one.iso for one in dated if len(one.iso) == 10]
+        found = date.fromisoformat(days[0]) if len(days) == 1 else date.min
+    if not _possible(found, request):
         dropped["date"] += 1
         return day
     return found
-
-
-def _relationships(
-    data: dict[str, object], request: WindowRequest, dropped: Counter[str]
-) -> dict[str, RelationshipState | None]:
-    given = data.get("relationshipstates")
-    cast = request.character_ids
-    if not isinstance(given, dict) and len(cast) == 1:
-        given = {cast[0]: data.get("relationshipstate", given)}
-    states: dict[str, RelationshipState | None] = {}
-    for name, value in given.items() if isinstance(given, dict) else ():
-        character = known_speaker(name, request.user_id, cast)
-        if value is None:
-            continue
-        state = _state(value, request.relationships.get(character)) if character in cast else None
-        if state is None or character is None:
-            dropped["relationships"] += 1
-        else:
-            states[character] = state
-    return {character: states.get(character) for character in cast}
-
-
-def _state(value: object, shown: RelationshipState | None) -> RelationshipState | None:
-    """A whole valid state, None otherwise. A field left out keeps what was shown; an empty state is none."""
-    if not isinstance(value, dict):
-        return None
-    given = fold_keys(value)
-    fields: dict[str, object] = {}
-    for name, default in (shown or RelationshipState()).model_dump().items():
-        entry = given.get(name.replace("_", ""), default)
-        if entry is None:
-            entry = () if isinstance(default, tuple) else ""
-        if isinstance(default, tuple):
-            entry = (
-                [clean(x) if isinstance(x, str) else x for x in entry]
-                if isinstance(entry, list | tuple)
-                else entry
-            )
-        fields[name] = clean(entry) if isinstance(entry, str) else entry
-    try:
-        state = RelationshipState.model_validate(fields)
-    except ValidationError:
-        return None
-    return state if state != RelationshipState() else None

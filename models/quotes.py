@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
+from rapidfuzz import fuzz, process
+
 from models.answer import clean
 from models.requests import WindowMessage
 
@@ -15,6 +17,10 @@ _CHARACTER_NAMES = frozenset(
 # What models put round a quote.
 _MARKS = "\"'“”‘’「」『』«»"
 _HANGUL_PARTS = range(0x1160, 0x1200)
+# How alike (0–100, rapidfuzz) a quote and a real line must be for the line to be taken in its place; shorter
+# quotes are too easily alike.
+LIKENESS = 90
+MIN_ALIKE = 10
 # White space, control characters and lone surrogates make no difference.
 _COUNTS = re.compile("[^\\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -61,6 +67,22 @@ class WindowText:
                 if found:
                     return found
         return None
+
+    def anyone(self, quote: str) -> tuple[str, str] | None:
+        """Who said it, and in which words, if exactly one speaker did."""
+        said = [(speaker, words) for speaker in self._lines if (words := self.find(speaker, quote))]
+        return said[0] if len(said) == 1 else None
+
+    def closest(self, speaker: str, quote: str) -> str | None:
+        """The speaker's line that is almost the quote. The whole line: a part of it may lack its "not"."""
+        wanted = squeeze(quote)
+        lines = [line.text for line in self._lines.get(speaker, ())]
+        if len(wanted) < MIN_ALIKE:
+            return None
+        best = process.extractOne(
+            wanted, [squeeze(line) for line in lines], scorer=fuzz.ratio, score_cutoff=LIKENESS
+        )
+        return clean(lines[best[2]]) or None if best else None
 
     def longest(self, speaker: str) -> str | None:
         """The longest line of a speaker, None if there is none with any text."""

@@ -1,4 +1,4 @@
-"""Reading a model's answer (R5, R10): each way of being wrong, from `answers/answers.json`, with what comes of it."""
+"""Reading a model's answer (R5, R10): each way of being wrong, a file each in `answers/`, with what comes of it."""
 
 import json
 from datetime import date
@@ -17,8 +17,9 @@ from tests.unit.ledger_harness import PROVENANCE
 from tests.unit.windows import window
 
 REQUEST = window(["guess what!", "@Tell me", "I moved to Busan", "@I will visit you", "ok"])
-CASES = json.loads((Path(__file__).parent / "answers" / "answers.json").read_text(encoding="utf-8"))
-GOOD: str = CASES[0]["raw"]
+ANSWERS = Path(__file__).parent / "answers"
+CASES = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(ANSWERS.glob("*.json"))]
+GOOD: str = json.loads((ANSWERS / "plain.json").read_text(encoding="utf-8"))["raw"]
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c["name"]) for c in CASES if "expect" in c])
@@ -81,14 +82,14 @@ def test_bears_hostile_answers(raw: str, reason: str) -> None:
 
 def test_on_the_second_pass_the_user_is_quoted() -> None:
     answer = json.dumps({"summary": "A talk", "keyDetails": []})
-    memory = judge(answer, REQUEST, quote_user=True).memory
+    memory = judge(answer, REQUEST, lenient=True).memory
     assert memory is not None
     assert memory.content.key_details == (Quote(speaker="user", text="I moved to Busan", context=""),)
 
 
 def test_the_quoted_line_is_cut_to_the_bound() -> None:
     request = window(["가" * 5_000])
-    memory = judge('{"summary": "s"}', request, quote_user=True).memory
+    memory = judge('{"summary": "s"}', request, lenient=True).memory
     assert memory is not None
     assert memory.content.key_details[0].text == "가" * 2_000
 
@@ -102,6 +103,7 @@ def test_in_a_scene_a_quote_belongs_to_its_speaker() -> None:
     quotes = [
         ("mina", "Welcome home"),
         ("jun", "Welcome home"),
+        ("someone", "Hi"),
         ("assistant", "Hi"),
         ("MINA", "welcome home"),
         ("user", "I am here"),
@@ -113,7 +115,7 @@ def test_in_a_scene_a_quote_belongs_to_its_speaker() -> None:
         ("mina", "Welcome home"),
         ("user", "I am here"),
     ]
-    assert judged.dropped["details"] == 3
+    assert judged.dropped["details"] == 4
 
 
 def test_the_windows_own_letters_are_stored() -> None:
@@ -184,10 +186,10 @@ answers = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(answers, st.booleans())
-def test_nothing_but_bad_answer_is_ever_raised(raw: str, quote_user: bool) -> None:
+def test_nothing_but_bad_answer_is_ever_raised(raw: str, lenient: bool) -> None:
     """And what is taken can be written to the log, keeps its bounds, and quotes the window alone."""
     try:
-        judged = judge(raw, REQUEST, quote_user=quote_user)
+        judged = judge(raw, REQUEST, lenient=lenient)
     except BadAnswer:
         return
     if judged.memory is None:
