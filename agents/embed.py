@@ -1,9 +1,8 @@
-"""The embed step: `memory.created` to `memory.embedded`, and later what had to do without a vector (R14)."""
+"""The embed step: `memory.created` to `memory.embedded` (R14). What stays without a vector is the sweep's."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Protocol
 
 from agents.codec import DestroyedKey
@@ -14,15 +13,16 @@ from agents.published import parse_created
 from models.index_rows import SealedMemory
 from models.messages import InvalidEvent
 from models.records import Record
-from models.store_errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 KEY_SECONDS = 30.0
 RETRY_SECONDS = (2.0, 4.0, 8.0)
-SWEEP_SECONDS = 30.0
-# What is younger is on its way through the log.
-SWEEP_AGE = timedelta(seconds=30)
+# A provider that asks for a longer pause gets it from the sweep: the log behind must not wait.
+MAX_RETRY_AFTER = 30.0
+# So many memories are embedded before their tokens are sent, and so long these wait.
+TOGETHER = 8
+TOKENS_WAIT_SECONDS = 2.0
 
 
 class Progress(Protocol):
@@ -34,10 +34,11 @@ class Progress(Protocol):
 
 
 class Embed:
-    """Handles batches of `memory.created`: tokens at once, then vectors.
+    """Handles batches of `memory.created`: tokens and vectors.
 
     A provider that fails is tried again after each of `retry_seconds`; then the memories stay without a
-    vector until a sweep, and what comes next is tried once, until the provider is back.
+    vector until a sweep, and what comes next is tried once, until the provider is back. Tokens wait for a
+    vector `tokens_wait` seconds at most.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Embed:
         *,
         key_seconds: float = KEY_SECONDS,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
+        tokens_wait: float = TOKENS_WAIT_SECONDS,
     ) -> None:
         self._embedding = embedding
         self._progress = progress
@@ -58,7 +60,9 @@ class Embed:
         self._fault = fault
         self._key_seconds = key_seconds
         self._retry_seconds = tuple(retry_seconds)
+        self._tokens_wait = tokens_wait
         self._provider_is_away = False
+        self._retry_after = 0.0
 
     async def handle_batch(self, records: Sequence[Record]) -> None:
         partition = records[0].partition
@@ -67,9 +71,47 @@ class Embed:
         found = await asyncio.gather(*(self._open(record) for record in fresh))
         memories = [memory for memory in found if memory is not None]
         self._fault("indexer.before_embedded")
-        await asyncio.gather(*(self._embedding.send_tokens(memory) for memory in memories))
-        await self._send_vectors(memories)
+        missing: list[OpenedMemory] = []
+        for at in range(0, len(memories), TOGETHER):
+            missing += await self._send(memories[at : at + TOGETHER])
+        if missing:
+            await self._try_again(missing)
         self._progress.advance(partition, records[-1].offset + 1)
+
+    async def _send(self, memories: Sequence[OpenedMemory]) -> Sequence[OpenedMemory]:
+        """Tokens and vectors of a few memories; those whose provider failed.
+
+        The tokens make a memory covered (I11). They wait a little for the vector, so that what is covered is
+        also found by its meaning; but for no provider that is slow or away.
+        """
+        vectors = asyncio.create_task(self._vectors(memories))
+        try:
+            if not self._provider_is_away:
+                await asyncio.wait([vectors], timeout=self._tokens_wait)
+            await asyncio.gather(*(self._embedding.send_tokens(memory) for memory in memories))
+            return [] if await vectors else memories
+        finally:
+            vectors.cancel()
+
+    async def _vectors(self, memories: Sequence[OpenedMemory]) -> bool:
+        """Whether the provider answered. Texts that it cannot embed are left to the sweep."""
+        try:
+            await self._embedding.send_vectors(memories)
+        except ProviderError as error:
+            self._counters.count(f"embedding_{error.reason}")
+            log.warning("The embedding provider failed (%s)", error.reason)
+            self._retry_after = error.retry_after or 0
+            return False
+        self._provider_is_away = False
+        return True
+
+    async def _try_again(self, memories: Sequence[OpenedMemory]) -> None:
+        """After each wait (R14), and not before the provider said; at last leave them to the sweep."""
+        for wait in () if self._provider_is_away else self._retry_seconds:
+            await asyncio.sleep(max(wait, min(self._retry_after, MAX_RETRY_AFTER)))
+            if await self._vectors(memories):
+                return
+        self._provider_is_away = True
 
     async def _open(self, record: Record) -> OpenedMemory | None:
         """The memory of a record; None where there is nothing to embed, which a dead letter may tell."""
@@ -86,75 +128,3 @@ class Embed:
         except CannotOpen:
             await self._dead.send(record, "cannot_open", "the payload does not open with its pairs' keys")
         return None
-
-    async def _send_vectors(self, memories: Sequence[OpenedMemory]) -> None:
-        for wait in (*(() if self._provider_is_away else self._retry_seconds), None):
-            try:
-                await self._embedding.send_vectors(memories)
-            except ProviderError as error:
-                self._counters.count(f"embedding_{error.reason}")
-                log.warning("The embedding provider failed (%s)", error.reason)
-                if wait is None:
-                    self._provider_is_away = True
-                    return
-                await asyncio.sleep(wait)
-            else:
-                self._provider_is_away = False
-                return
-
-
-class UnembeddedStore(Protocol):
-    """The memories that have no vector of a model (sql/index_store.py)."""
-
-    async def without_vector(
-        self, model: str, partitions: Sequence[int], after: str = ..., age: timedelta = ..., limit: int = ...
-    ) -> list[SealedMemory]: ...
-
-
-class Sweep:
-    """Embeds what has no vector of the current model: the provider was away, or the model is another now.
-
-    `partitions` are those that this worker owns; nothing is done unless `quiet`, while the log still holds
-    vectors that the index has not read.
-    """
-
-    def __init__(
-        self,
-        store: UnembeddedStore,
-        embedding: MemoryEmbedding,
-        partitions: Callable[[], Collection[int]],
-        quiet: Callable[[], bool],
-        *,
-        age: timedelta = SWEEP_AGE,
-    ) -> None:
-        self._store = store
-        self._embedding = embedding
-        self._partitions = partitions
-        self._quiet = quiet
-        self._age = age
-
-    async def run(self, seconds: float = SWEEP_SECONDS) -> None:
-        """Sweep every `seconds` until cancelled."""
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await self.once()
-            except (StoreUnavailable, ProviderError) as error:
-                log.info("Not all could be embedded (%s): again in %s s", type(error).__name__, seconds)
-
-    async def once(self) -> int:
-        """Embed all that lack a vector; how many got one. ProviderError, StoreUnavailable: not all could be read."""
-        sent, after = 0, "00000000-0000-0000-0000-000000000000"
-        while self._quiet() and (partitions := sorted(self._partitions())):
-            page = await self._store.without_vector(self._embedding.model, partitions, after, self._age)
-            if not page:
-                break
-            sent += await self._embedding.send_vectors([m for m in map(self._opened, page) if m is not None])
-            after = page[-1].memory_id
-        return sent
-
-    def _opened(self, memory: SealedMemory) -> OpenedMemory | None:
-        try:
-            return self._embedding.open(memory)
-        except (DestroyedKey, LookupError, CannotOpen):
-            return None

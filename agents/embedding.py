@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from models.tokens import index_tokens
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 100
+NORM_TOLERANCE = 1e-3
 
 
 class EmbeddedTopic(Protocol):
@@ -78,21 +80,31 @@ class MemoryEmbedding:
         hashes = sorted({self._sealer.hash_token(token) for token in tokens})
         await self._send(memory, TOKENS, tokens=tuple(hashes), offline=False)
 
-    async def send_vectors(self, memories: Sequence[OpenedMemory]) -> int:
-        """The vectors of the summaries, as many as the model gives; how many. ProviderError: the rest is missing."""
-        sent = 0
+    async def send_vectors(self, memories: Sequence[OpenedMemory]) -> list[OpenedMemory]:
+        """The vectors of the summaries; those that failed by themselves. ProviderError: the rest is missing."""
+        failed: list[OpenedMemory] = []
         for start in range(0, len(memories), MAX_BATCH):
             batch = memories[start : start + MAX_BATCH]
             vectors = await self._embedder.embed_documents([memory.content.summary for memory in batch])
             if len(vectors) != len(batch):
                 raise ProviderError("wrong_count")
             pairs = [(m, v) for m, v in zip(batch, vectors, strict=True) if v is not None]
-            if len(pairs) < len(batch):
-                self._counters.count("text_not_embedded", len(batch) - len(pairs))
+            for _, vector in pairs:
+                self._check(vector)
+            failed += [memory for memory, vector in zip(batch, vectors, strict=True) if vector is None]
             await asyncio.gather(*(self._send_vector(memory, vector) for memory, vector in pairs))
-            sent += len(pairs)
-        self._counters.count("vectors", sent)
-        return sent
+            self._counters.count("vectors", len(pairs))
+        if failed:
+            self._counters.count("text_not_embedded", len(failed))
+        return failed
+
+    def _check(self, vector: Sequence[float]) -> None:
+        """Refuse what is not a unit vector of the model's dimensions: one such row would spoil every ranking."""
+        if len(vector) != self._embedder.dimensions:
+            raise ProviderError("wrong_dimension")
+        # A NaN makes the comparison false, too.
+        if not abs(math.hypot(*vector) - 1) <= NORM_TOLERANCE:
+            raise ProviderError("wrong_norm")
 
     async def _send_vector(self, memory: OpenedMemory, vector: Sequence[float]) -> None:
         data = struct.pack(f"<{len(vector)}f", *vector)

@@ -105,7 +105,7 @@ class ProviderError(Exception):
 
     timeout, rate_limited, unavailable (5xx, or no connection), refused (a safety block), bad_request, unauthorized,
     unknown_model, no_answer (no candidate, or one without text), broken_answer (not the vendor's format, or cut off),
-    wrong_count, wrong_dimension. `retry_after` is in seconds, where the provider said so.
+    wrong_count, wrong_dimension, wrong_norm. `retry_after` is in seconds, where the provider said so.
     """
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:

@@ -1,8 +1,12 @@
 """Prometheus metrics: the counters that the steps report to."""
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 EVENTS = Counter("keepsake_events", "What a role did, by event name.", ["role", "event"])
+
+WITHOUT_VECTOR = Gauge(
+    "keepsake_memories_without_vector", "Memories of this worker that the current model has not embedded."
+)
 
 
 class PrometheusCounters:

@@ -86,6 +86,11 @@ class IndexStore:
         rows = await self._fetch("memories_without_vector", list(partitions), model, after, age, limit)
         return [_sealed_memory(row) for row in rows]
 
+    async def count_without_vector(self, model: str, partitions: Sequence[int]) -> int:
+        """How many memories have no vector of `model`."""
+        rows = await self._fetch("count_without_vector", list(partitions), model)
+        return int(rows[0]["count"])
+
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         with store_errors():
             found: list[asyncpg.Record] = await self._pool.fetch(self._sql[name], *arguments)

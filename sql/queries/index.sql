@@ -115,3 +115,13 @@ WHERE m.topic_partition = ANY ($1::integer[]) AND m.id > $3::uuid
     )
 ORDER BY m.id
 LIMIT $5;
+
+-- name: count_without_vector
+SELECT count(*)
+FROM user_memories m
+WHERE m.topic_partition = ANY ($1::integer[])
+    AND NOT EXISTS (
+        SELECT FROM memory_vectors v
+        WHERE v.memory_id = m.id AND v.embedding_model = $2 AND v.embedding IS NOT NULL
+            AND v.text_version >= m.text_version
+    );

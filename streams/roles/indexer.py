@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaProducer
 
 from agents.codec import MemoryCipher, PairCipher
-from agents.embed import Embed, Sweep
+from agents.embed import Embed
 from agents.embedding import MAX_BATCH, MemoryEmbedding
 from agents.index import Index
+from agents.sweep import Sweep
 from infra.faults import fault_point
-from infra.metrics import PrometheusCounters
+from infra.metrics import WITHOUT_VECTOR, PrometheusCounters
 from infra.offline_embedder import OfflineEmbedder
 from infra.sealing import AesGcmSealer, KeysError
 from models.topics import CHANGED, CREATED, EMBEDDED
@@ -94,6 +95,7 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str) -> AsyncIterato
             embedding,
             lambda: {tp.partition for tp in app.deliveries.positions() if tp.topic == CREATED},
             lambda: app.lag() <= QUIET_LAG,
+            WITHOUT_VECTOR.set,
         )
         await embedder.warm_up()
         async with beside(app, view.run(), progress.run(), sweep.run()):

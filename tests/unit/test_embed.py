@@ -1,5 +1,6 @@
 """The embed step and the sweep: what happens when the provider, a text or a key fails."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from uuid import NAMESPACE_OID, uuid5
@@ -7,9 +8,10 @@ from uuid import NAMESPACE_OID, uuid5
 import pytest
 
 from agents.codec import DestroyedKey, MemoryCipher, PairCipher
-from agents.embed import Embed, Sweep
+from agents.embed import Embed
 from agents.embedding import MemoryEmbedding
 from agents.ports import ProviderError
+from agents.sweep import Sweep
 from infra.sealing import AesGcmSealer, MasterKeys
 from models.index_rows import SealedMemory
 from models.memory import MemoryContent, Provenance, Source
@@ -48,16 +50,21 @@ class Provider:
     dimensions = 768
     offline = False
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, retry_after: float | None = None) -> None:
         self.failures = failures
+        self.retry_after = retry_after
         self.sizes: list[int] = []
+        self.vector = [1.0] + [0.0] * 767
+        self.gate: asyncio.Event | None = None
 
     async def embed_documents(self, texts: Sequence[str]) -> list[list[float] | None]:
         self.sizes.append(len(texts))
+        if self.gate:
+            await self.gate.wait()
         if self.failures > 0:
             self.failures -= 1
-            raise ProviderError("rate_limited")
-        return [None if "bad" in text else [1.0] + [0.0] * 767 for text in texts]
+            raise ProviderError("rate_limited", self.retry_after)
+        return [None if "bad" in text else self.vector for text in texts]
 
     async def embed_query(self, text: str) -> list[float]:
         raise NotImplementedError
@@ -66,8 +73,10 @@ class Provider:
 class Topic:
     def __init__(self) -> None:
         self.sent: list[MemoryEmbedded] = []
+        self.first = asyncio.Event()
 
     async def send(self, user_id: str, key: bytes, value: bytes) -> None:
+        self.first.set()
         self.sent.append(MemoryEmbedded.model_validate_json(value))
 
     def count(self, what: str) -> int:
@@ -102,7 +111,13 @@ class Progress:
 
 
 class World:
-    def __init__(self, provider: Provider | None = None, keys: Keys | None = None, start: int = 0) -> None:
+    def __init__(
+        self,
+        provider: Provider | None = None,
+        keys: Keys | None = None,
+        start: int = 0,
+        tokens_wait: float = 30,
+    ) -> None:
         self.provider = provider or Provider()
         self.topic, self.dead, self.counts, self.progress = Topic(), DeadList(), Counts(), Progress(start)
         self.embedding = MemoryEmbedding(
@@ -121,6 +136,7 @@ class World:
             lambda _: None,
             key_seconds=0.05,
             retry_seconds=(0, 0, 0),
+            tokens_wait=tokens_wait,
         )
 
 
@@ -187,6 +203,67 @@ async def test_without_vector_the_step_goes_on_and_does_not_wait_again_until_the
     assert (world.topic.count(TOKENS), world.topic.count("model-a")) == (3, 1)
 
 
+async def test_tokens_do_not_wait_long_for_a_provider_that_hangs() -> None:
+    provider = Provider()
+    provider.gate = asyncio.Event()
+    world = World(provider, tokens_wait=0)
+    step = asyncio.create_task(world.embed.handle_batch([record(1)]))
+    await world.topic.first.wait()
+    assert world.topic.count("model-a") == 0
+    provider.gate.set()
+    await step
+    assert world.topic.count("model-a") == 1
+
+
+async def test_a_memory_that_has_its_tokens_has_its_vector_too() -> None:
+    world = World()
+    await world.embed.handle_batch([record(number) for number in range(1, 20)])
+    seen: set[str] = set()
+    for sent in world.topic.sent:
+        if sent.what == TOKENS:
+            assert sent.memory_id in seen
+        seen.add(sent.memory_id)
+
+
+async def test_the_pause_that_the_provider_asks_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("agents.embed.asyncio.sleep", sleep)
+    world = World(Provider(failures=2, retry_after=17))
+    world.embed = Embed(world.embedding, world.progress, world.dead, world.counts, lambda _: None)
+    await world.embed.handle_batch([record(1)])
+    assert pauses == [17, 17]
+    world.provider.failures, world.provider.retry_after = 9, 3_600
+    await world.embed.handle_batch([record(2)])
+    assert pauses[2:] == [30, 30, 30]
+    world.provider.failures, world.provider.retry_after = 0, None
+    await world.embed.handle_batch([record(3)])
+    world.provider.failures = 3
+    await world.embed.handle_batch([record(4)])
+    assert pauses[5:] == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("vector", "reason"),
+    [
+        ([1.0] + [0.0] * 383, "wrong_dimension"),
+        ([0.5] + [0.0] * 767, "wrong_norm"),
+        ([0.0] * 768, "wrong_norm"),
+        ([float("nan")] + [0.0] * 767, "wrong_norm"),
+    ],
+)
+async def test_what_is_no_unit_vector_of_the_model_is_never_stored(vector: list[float], reason: str) -> None:
+    provider = Provider()
+    provider.vector = vector
+    world = World(provider)
+    await world.embed.handle_batch([record(1)])
+    assert (world.topic.count(TOKENS), world.topic.count("model-a"), world.progress.at) == (1, 0, 2)
+    assert world.counts.names[f"embedding_{reason}"] == 4
+
+
 async def test_one_failing_text_fails_alone() -> None:
     world = World()
     await world.embed.handle_batch([record(1), record(2, sealed(2, "a bad text")), record(3)])
@@ -245,9 +322,19 @@ class Store:
     ) -> list[SealedMemory]:
         return [memory for memory in self.memories if memory.memory_id > after][:limit]
 
+    async def count_without_vector(self, model: str, partitions: Sequence[int]) -> int:
+        return len(self.memories)
 
-def sweep(world: World, store: Store, *, quiet: Callable[[], bool] = lambda: True) -> Sweep:
-    return Sweep(store, world.embedding, lambda: {0}, quiet)
+
+def sweep(
+    world: World,
+    store: Store,
+    *,
+    quiet: Callable[[], bool] = lambda: True,
+    remaining: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Sweep:
+    return Sweep(store, world.embedding, lambda: {0}, quiet, remaining, clock=clock)
 
 
 async def test_a_sweep_embeds_all_and_failing_texts_do_not_block_it() -> None:
@@ -255,6 +342,28 @@ async def test_a_sweep_embeds_all_and_failing_texts_do_not_block_it() -> None:
     memories = [sealed(number, "bad" if number < 4 else "good") for number in range(1, 9)]
     assert await sweep(world, Store(memories)).once() == 5
     assert (world.topic.count("model-a"), world.topic.count(TOKENS)) == (5, 0)
+
+
+async def test_a_sweep_tells_how_many_are_left() -> None:
+    told: list[int] = []
+    memories = [sealed(number, "bad" if number == 3 else "good") for number in range(1, 6)]
+    await sweep(World(), Store(memories), remaining=told.append).once()
+    assert told[0] == 5
+    assert told[-1] == 1
+    assert told == sorted(told, reverse=True)
+
+
+async def test_a_text_that_cannot_be_embedded_is_tried_more_and_more_seldom() -> None:
+    world, now = World(), [0.0]
+    sweeping = sweep(world, Store([sealed(1, "bad")]), clock=lambda: now[0])
+    tried = []
+    for minute in range(60):
+        now[0] = minute * 60.0
+        before = len(world.provider.sizes)
+        await sweeping.once()
+        if sum(world.provider.sizes[before:]):
+            tried.append(minute)
+    assert tried == [0, 5, 15, 35]
 
 
 async def test_a_sweep_does_nothing_while_the_log_is_not_read() -> None:
