@@ -81,7 +81,7 @@ def judge(raw: str, request: WindowRequest, *, lenient: bool = False) -> Judged:
     if len(clean(summary)) > MAX_SUMMARY:
         raise BadAnswer("summary_too_long")
     summary = clean(summary)
-    if in_character(summary):
+    if in_character(summary, request.messages):
         raise BadAnswer("in_character")
     dropped: Counter[str] = Counter()
     if other_language(summary, request.messages):

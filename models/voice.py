@@ -25,9 +25,10 @@ MIN_LETTERS = 12
 SHARE = 0.2
 
 
-def in_character(summary: str) -> bool:
-    """Whether the summary speaks to the user instead of telling of them."""
-    return _VOICE.search(summary) is not None
+def in_character(summary: str, messages: Iterable[WindowMessage]) -> bool:
+    """Whether the summary speaks to the user instead of telling of them; words of the user's own do not count."""
+    said = " ".join(m.text for m in messages if m.role == "user")
+    return any(match[0] not in said for match in _VOICE.finditer(summary))
 
 
 def other_language(summary: str, messages: Iterable[WindowMessage]) -> bool:
