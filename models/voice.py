@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from models.language import language_of
 from models.requests import WindowMessage
 
-_STAGE_DIRECTION = re.compile(r"\s*\*[^*]+\*")
-# A report addressed to the user: what a character writes who answers the talk.
+# Stage directions, and a report addressed to the user: what a character writes who answers the talk.
 _VOICE = re.compile(
-    r"\b(?:as )?you (?:told|asked|said|mentioned|shared with|confided in) (?:to )?(?:me|that)\b"
+    r"^\s*\*[^*]+\*"
+    r"|\b(?:as )?you (?:told|asked|said|mentioned|shared with|confided in) (?:to )?(?:me|that)\b"
     r"|\b(?:i'm|i am) (?:so |really )?(?:glad|happy|sorry) (?:that )?you\b"
     r"|\bi(?:'ll| will) (?:always )?remember (?:that|this|it)\b"
     r"|(?:네가|니가|당신이|자기가) (?:나한테|나에게|내게|저한테|저에게|제게)"
@@ -28,9 +28,7 @@ SHARE = 0.2
 def in_character(summary: str, messages: Iterable[WindowMessage]) -> bool:
     """Whether the summary speaks to the user instead of telling of them; words quoted from the talk do not count."""
     said = " ".join(message.text for message in messages)
-    return bool(_STAGE_DIRECTION.match(summary)) or any(
-        match[0] not in said for match in _VOICE.finditer(summary)
-    )
+    return any(match[0].strip() not in said for match in _VOICE.finditer(summary))
 
 
 def other_language(summary: str, messages: Iterable[WindowMessage]) -> bool:
