@@ -21,6 +21,7 @@ _END = re.compile(
     rf"(?<!\bMr)(?<!\bDr)(?<!\bMs)(?<!\bMrs)[.!?~]+(?=\s|$|[가-힣\u3040-\u9fff])|[。！？…\n]+"
     rf"|[ㅋㅎㅠㅜㄷ]{{2,}}[.!?~]*|(?:笑|w{{2,}}|ｗ+)(?=[。！\s]|$)|[{_EMOJI}]+"
 )
+_ACTION = re.compile(r"\*[^*\n]+\*")
 _PADDING = re.compile(rf"[\s\W_{_EMOJI}ㅋㅎㅠㅜ]+")
 
 
@@ -55,7 +56,9 @@ def clauses(index: int, text: str, language: Language) -> Iterator[Clause]:
     """The clauses of one message of the user, at most MAX_CLAUSES."""
     words = lexicon(language)
     number = 0
-    for start, sentence, asked in _sentences(text[:MAX_TEXT]):
+    # Actions between asterisks belong to the play: blanks keep the offsets of the rest.
+    spoken = _ACTION.sub(lambda action: " " * len(action[0]), text[:MAX_TEXT])
+    for start, sentence, asked in _sentences(spoken):
         for at, part in _parts(start, sentence, words):
             if len(part) > MAX_CLAUSE:
                 continue

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
+from infra.offline_extractor.daydreams import dreamt
 from infra.offline_extractor.lexicon import lexicon
+from infra.offline_extractor.options import settled
 from infra.offline_extractor.terms import search_terms
 from models.dates import Dated, find_dates
 from models.language import language_of
@@ -64,6 +66,8 @@ def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -
                 standing.append(clause)
         elif clause.label in ("statement", "denial") and (clause.kind or _has_content(clause)):
             standing.append(clause)
+    dreams = dreamt(spoken)
+    standing = [clause for clause in settled(spoken, standing) if clause not in dreams]
     if any(clause.kind for clause in standing):
         return standing
     # Of no known kind: only where there is much in it.

@@ -39,8 +39,16 @@ class Lexicon:
     retraction_split: Pattern
     rejected: Pattern
     abandoned: Pattern
+    choice: Pattern
+    deliberation: Pattern
+    decision: Pattern
+    evaluation: Pattern
+    fantasy: Pattern
+    fantasy_end: Pattern
+    past: Pattern
     joke: Pattern
     promise: Pattern
+    offer: Pattern
     future: Pattern
     address: tuple[Pattern, ...]
     limit: Pattern
@@ -81,8 +89,16 @@ def lexicon(language: Language) -> Lexicon:
         retraction_split=_any(data["retraction_split"]),
         rejected=_any(data["rejected"]),
         abandoned=_any(data["abandoned"]),
+        choice=_any(data["choice"]),
+        deliberation=_any(data["deliberation"]),
+        decision=_any(data["decision"]),
+        evaluation=_any(data["evaluation"]),
+        fantasy=_any(data["fantasy"]),
+        fantasy_end=_any(data["fantasy_end"]),
+        past=_any(data["past"]),
         joke=_any(data["joke"]),
         promise=_any(data["promise"]),
+        offer=_any(data["offer"]),
         future=_any(data["future"]),
         address=tuple(re.compile(pattern, re.IGNORECASE) for pattern in data["address"]),
         limit=_any(data["limit"]),

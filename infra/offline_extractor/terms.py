@@ -29,7 +29,7 @@ def search_terms(texts: Iterable[str], language: Language) -> list[str]:
     terms: dict[str, None] = {}
     for text in texts:
         normal = unicodedata.normalize("NFC", text)
-        for term in _terms(normal):
+        for term in nouns(normal):
             terms.setdefault(_broader(term, language) or term)
         for pattern, notion in _notions_in_text():
             if pattern.search(normal):
@@ -37,7 +37,8 @@ def search_terms(texts: Iterable[str], language: Language) -> list[str]:
     return list(terms)[:MAX_TERMS]
 
 
-def _terms(text: str) -> Iterator[str]:
+def nouns(text: str) -> Iterator[str]:
+    """The terms of one text as they stand there, sensitive ones too."""
     for match in _PIECES.finditer(text):
         term: str | None
         if match["ko"]:
