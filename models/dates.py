@@ -212,7 +212,7 @@ def _rules(language: Language) -> Iterator[Rule]:
     years = _any(YEARS, language)
     if language == "ko":
         week = (
-            "(?P<week>지지난 ?주|저저번 ?주|지난 ?주|저번 ?주|이번 ?주|다다음 ?주|담담주|다음 ?주|담주|금주|차주"
+            "(?P<week>지지난 ?주|저저번 ?주|지난 ?주|저번 ?주|이번 ?주|다다음 ?주|다담주|담담주|다음 ?주|담주|금주|차주"
             "|지난|저번|이번|다음)"
         )
         yield rule(f"(?<![가-힣])(?:{_any(DAYS, language)})", _offset)

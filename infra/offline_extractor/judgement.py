@@ -9,7 +9,7 @@ from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
 from infra.offline_extractor.daydreams import dreamt
 from infra.offline_extractor.lexicon import lexicon
 from infra.offline_extractor.options import settled
-from infra.offline_extractor.terms import search_terms
+from infra.offline_extractor.terms import nouns, search_terms
 from models.dates import Dated, find_dates
 from models.language import language_of
 
@@ -23,9 +23,10 @@ _UNDONE = frozenset({"plan", "meal", "purchase"})
 _AFTER_DATE = re.compile(r"^(?:에는|에|은|는|の|に|は|,|、|\s)+")
 # Only whether a text names a day is asked, not which.
 _ANY_DAY = date(2000, 1, 1)
+_NUMBER = re.compile("\\d|[一二三四五六七八九十百千]+[年月日時分歳才人回個本枚円杯匹台代万]")
 MAX_PROMISE = 300
-# So many terms make a memory of statements of no known kind.
-ENOUGH = 6
+# So many signs in one clause make a memory of a window.
+ENOUGH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,7 @@ def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -
             standing.append(clause)
     dreams = dreamt(spoken)
     standing = [clause for clause in settled(spoken, standing) if clause not in dreams]
-    if any(clause.kind for clause in standing):
-        return standing
-    # Of no known kind: only where there is much in it.
-    return standing if sum(_weight(clause) for clause in standing) >= ENOUGH else []
+    return standing if any(_evidence(clause) >= ENOUGH for clause in standing) else []
 
 
 def _take_back(standing: list[Clause], by: Clause, kinds: Set[str]) -> bool:
@@ -99,8 +97,21 @@ def _without(clause: Clause, dates: Sequence[Dated]) -> list[Clause]:
     return [rest] if _has_content(rest) else []
 
 
-def _weight(clause: Clause) -> int:
-    return len(search_terms([clause.text], clause.language))
+def _evidence(clause: Clause) -> int:
+    """How much speaks for the clause being worth a memory, a point for each sign of it."""
+    words = lexicon(clause.language)
+    said = set(nouns(clause.text))
+    signs = (
+        clause.kind is not None,
+        clause.kind is not None,
+        words.first_person.search(clause.full),
+        words.past.search(clause.text),
+        words.future.search(clause.text),
+        _NUMBER.search(clause.text),
+        len(said) >= 2,
+        len(said) >= 4,
+    )
+    return sum(map(bool, signs))
 
 
 def _has_content(clause: Clause) -> bool:

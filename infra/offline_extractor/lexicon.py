@@ -46,6 +46,7 @@ class Lexicon:
     fantasy: Pattern
     fantasy_end: Pattern
     past: Pattern
+    first_person: Pattern
     joke: Pattern
     promise: Pattern
     offer: Pattern
@@ -96,6 +97,7 @@ def lexicon(language: Language) -> Lexicon:
         fantasy=_any(data["fantasy"]),
         fantasy_end=_any(data["fantasy_end"]),
         past=_any(data["past"]),
+        first_person=_any(data["first_person"]),
         joke=_any(data["joke"]),
         promise=_any(data["promise"]),
         offer=_any(data["offer"]),
