@@ -101,6 +101,30 @@ class Settings(BaseSettings):
     widened_query: int = Field(120, ge=1, description="most code points of a widened query (R27)")
     recall_deadline_seconds: float = Field(0.3, gt=0, description="deadline of one recall (R28)")
 
+    # Providers of models
+    gemini_api_key: SecretStr | None = Field(
+        None, validation_alias="GEMINI_API_KEY", description="key of Gemini"
+    )
+    gemini_base_url: str | None = Field(None, description="address of Gemini; unset: Google's own")
+    openai_api_key: SecretStr | None = Field(
+        None, description="key of OpenAI, or of the server at KEEPSAKE_OPENAI_BASE_URL"
+    )
+    openai_base_url: str | None = Field(
+        None, description="http://host:port/v1 of a server that speaks like OpenAI's; unset: OpenAI's own"
+    )
+    anthropic_api_key: SecretStr | None = Field(None, description="key of Anthropic")
+    anthropic_base_url: str | None = Field(None, description="address of Anthropic; unset: its own")
+    bedrock_region: str | None = Field(
+        None, description="AWS region of Bedrock; unset: as AWS tools find it, credentials too"
+    )
+    bedrock_base_url: str | None = Field(None, description="address of Bedrock; unset: that of the region")
+    model_timeout_seconds: float = Field(
+        30, gt=0, description="time limit of one call of a model or embedder (R4)"
+    )
+    model_max_output_tokens: int = Field(
+        8192, ge=1, description="most tokens of one answer, those of its thoughts included"
+    )
+
     # Secrets
     master_keys_file: Path | None = Field(
         None, description="JSON file of master keys; unset: keys.json in the data directory"

@@ -49,7 +49,9 @@ def checked_url(url: str | None, default: str, variable: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ProviderNotConfigured(f"{variable} is no address: give it as http://host:port/path or https://…")
+        raise ProviderNotConfigured(
+            f"{variable} is no address: give it as http://host:port/path or https://…"
+        )
     return url
 
 
