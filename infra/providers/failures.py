@@ -3,7 +3,7 @@
 | what came back | reason |
 |---|---|
 | 400, 413, 422, other 4xx | bad_request |
-| 401, 403 | unauthorized |
+| 401, 402 (no credit), 403 | unauthorized |
 | 404 | unknown_model |
 | 408, or the time limit was reached | timeout |
 | 429 | rate_limited |
@@ -37,7 +37,7 @@ def status_failure(status: int, headers: Mapping[str, str]) -> ProviderError:
 
 def _reason(status: int) -> str:
     match status:
-        case 401 | 403:
+        case 401 | 402 | 403:
             return "unauthorized"
         case 404:
             return "unknown_model"

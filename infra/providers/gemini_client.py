@@ -31,6 +31,8 @@ class GeminiClient:
             api_key=required_key(access.gemini_api_key, "gemini", "GEMINI_API_KEY"),
             http_options=types.HttpOptions(
                 base_url=checked_url(access.gemini_base_url, OWN_URL, "KEEPSAKE_GEMINI_BASE_URL"),
+                # The SDK's own choice, v1, knows no preview models, nor aliases like gemini-flash-latest.
+                api_version="v1beta",
                 timeout=max(1, round(access.timeout_seconds * 1000)),
                 # Without it the SDK sleeps and tries again by itself.
                 retry_options=types.HttpRetryOptions(attempts=1),

@@ -82,6 +82,7 @@ async def test_a_model_serves_many_calls(vendor: Vendor) -> None:
     [
         (400, "bad_request"),
         (401, "unauthorized"),
+        (402, "unauthorized"),
         (403, "unauthorized"),
         (404, "unknown_model"),
         (408, "timeout"),
