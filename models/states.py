@@ -16,6 +16,10 @@ def read_relationships(
     """The new state of each character, None where the old one stays; what is not valid is counted."""
     given = data.get("relationshipstates")
     cast = request.character_ids
+    if isinstance(given, list):
+        # Structured output cannot have the characters for keys: each entry names its own.
+        entries = [fold_keys(entry) for entry in given if isinstance(entry, dict)]
+        given = {str(entry.get("character", "")): entry for entry in entries}
     if not isinstance(given, dict) and len(cast) == 1:
         given = {cast[0]: data.get("relationshipstate", given)}
     states: dict[str, RelationshipState | None] = {}

@@ -1,0 +1,103 @@
+"""Langfuse as the registry of prompts, through its SDK; the files stand behind it (R9).
+
+A prompt is asked for in the background, never while a window waits: what was seen last answers until
+then, and the file before anything was seen. Text and chat prompts are taken; a chat prompt's messages before
+the last are the instructions. One that cannot be a prompt of ours is logged and passed over.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.prompts.files import file_prompt
+from models.prompt import BadPrompt, Prompt, check_prompt
+
+log = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 60.0
+FETCH_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LangfuseAccess:
+    """Keys and address of a Langfuse project; `label` chooses among the versions of a prompt."""
+
+    public_key: str
+    secret_key: str = field(repr=False)
+    host: str | None = None
+    label: str = "production"
+
+
+class LangfusePrompts:
+    """Prompts by name. Never fails for a name that has a file. ModuleNotFoundError: the SDK is not installed."""
+
+    def __init__(
+        self,
+        access: LangfuseAccess,
+        *,
+        refresh_seconds: float = REFRESH_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from langfuse import Langfuse
+
+        # Prompts only: no trace leaves, and none of its threads sends anything.
+        self._client = Langfuse(
+            public_key=access.public_key,
+            secret_key=access.secret_key,
+            base_url=access.host,
+            timeout=FETCH_SECONDS,
+            tracing_enabled=False,
+        )
+        self._label = access.label
+        self._refresh_seconds = refresh_seconds
+        self._clock = clock
+        self._seen: dict[str, Prompt] = {}
+        self._asked: dict[str, float] = {}
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+
+    async def get(self, name: str) -> Prompt:
+        """The prompt as last seen; the first time, what the registry says within its time limit."""
+        first = name not in self._asked
+        if first or self._clock() - self._asked[name] >= self._refresh_seconds:
+            self._asked[name] = self._clock()
+            self._fetches[name] = asyncio.create_task(self._fetch(name))
+        if name not in self._seen and (fetch := self._fetches.get(name)) is not None and first:
+            await asyncio.shield(fetch)
+        return self._seen.get(name) or file_prompt(name)
+
+    async def close(self) -> None:
+        for fetch in self._fetches.values():
+            fetch.cancel()
+        await asyncio.to_thread(self._client.shutdown)
+
+    async def _fetch(self, name: str) -> None:
+        try:
+            found = await asyncio.to_thread(
+                self._client.get_prompt,
+                name,
+                label=self._label,
+                cache_ttl_seconds=0,
+                max_retries=0,
+                fetch_timeout_seconds=FETCH_SECONDS,
+            )
+            text = _text(found.prompt)
+            check_prompt(text)
+        except BadPrompt as bad:
+            log.error("Langfuse: prompt %s is passed over: %s", name, bad)
+        except Exception as error:  # noqa: BLE001  # whatever a registry does, extraction goes on
+            log.warning("Langfuse: prompt %s was not read (%s)", name, type(error).__name__)
+        else:
+            self._seen[name] = Prompt(name, f"langfuse:{found.version}", text)
+
+
+def _text(prompt: Any) -> str:
+    """A text prompt as it is; of a chat prompt, the last message behind the mark and the others before it."""
+    if isinstance(prompt, str):
+        return prompt
+    parts = [str(message.get("content", "")) for message in prompt if isinstance(message, dict)]
+    if len(parts) < 2:
+        raise BadPrompt("a chat prompt has a system message and a user message")
+    return "\n\n".join(parts[:-1]) + "\n\n=== user ===\n" + parts[-1]
