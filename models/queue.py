@@ -64,8 +64,9 @@ def on_result(rows: Rows, result: WindowResult, timestamp: int, rules: Rules) ->
         if result.attempt != window.attempt:
             return []
         window.reason = result.reason
-        if window.attempt < rules.attempts:
-            window.send_at = timestamp + rules.retry_ms * 2 ** (window.attempt - 1)
+        if window.attempt < rules.attempts or result.more:
+            # Spaced anew with each model: attempts never restart, and the wait would grow without end.
+            window.send_at = timestamp + rules.retry_ms * 2 ** ((window.attempt - 1) % rules.attempts)
             window.attempt += 1
             window.sends = 0
             rows.put(key, window)

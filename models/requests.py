@@ -53,14 +53,16 @@ class WindowRequest(WindowRef):
 class WindowResult(WindowRef):
     """`memory.extracted`: what came of one attempt. `reason` is a fixed word, never text of the chat.
 
-    memory: `memory` and `provenance` are there; nothing: there was nothing to keep; failed: `reason` says why.
-    A relationship state that is None, or of a character left out, keeps the old one.
+    memory: `memory` and `provenance` are there; nothing: there was nothing to keep; failed: `reason` says why,
+    and `more` whether a fall-back model has attempts left: it is told here, so that the ledger needs to know
+    nothing but the log. A relationship state that is None, or of a character left out, keeps the old one.
     """
 
     attempt: int
     versions: dict[str, int]
     status: Literal["memory", "nothing", "failed"]
     reason: str | None = None
+    more: bool = False
     memory: ExtractedMemory | None = None
     relationships: dict[str, RelationshipState | None] = Field(default_factory=dict)
     provenance: Provenance | None = None

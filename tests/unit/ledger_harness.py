@@ -143,9 +143,15 @@ class Ledger:
 
 
 def result_record(
-    codec: RequestCodec, request: WindowRequest, answer: Answer, offset: int, now: int = START
+    codec: RequestCodec,
+    request: WindowRequest,
+    answer: Answer,
+    offset: int,
+    now: int = START,
+    *,
+    more: bool = False,
 ) -> Record:
-    """What an extractor answers to a request."""
+    """What an extractor answers to a request; `more`: of a failure, that a fall-back model has attempts left."""
     memory = ExtractedMemory(
         content=MemoryContent(summary=f"window {request.number}", search_terms=("term",)),
         importance=5,
@@ -160,6 +166,7 @@ def result_record(
         versions=request.versions,
         status=answer,
         reason="test" if answer == "failed" else None,
+        more=more,
         memory=memory if answer == "memory" else None,
         provenance=PROVENANCE if answer == "memory" else None,
         relationships={

@@ -280,6 +280,49 @@ def test_failures_are_spaced_then_parked_and_counting_goes_on() -> None:
     assert ledger.windows("A")[0].reason == "test"
 
 
+def fail(ledger: Ledger, now: int, *, more: bool) -> int | None:
+    """Fail the attempt that was asked last; the wait until the next one is due, None: there is none."""
+    request = ledger.asked()[-1]
+    ledger.fold([result_record(ledger.requests, request, "failed", request.attempt, now, more=more)])
+    window = ledger.windows("A")[0]
+    if window.send_at is None:
+        return None
+    ticks = ledger.ticks(window.send_at + 10_000, 5, request.attempt)
+    ledger.fold([tick for tick in ticks if b'"send"' in (tick.value or b"")])
+    return window.send_at - now
+
+
+def test_a_fall_back_model_has_attempts_of_its_own_spaced_anew() -> None:
+    ledger = Ledger(Rules(attempts=3, retry_ms=10_000))
+    talk(ledger, "uuuuua")
+    waits = [fail(ledger, START + MINUTE * 60 * n, more=n < 6) for n in range(1, 7)]
+    assert waits == [10_000, 20_000, 40_000, 10_000, 20_000, None]
+    assert [request.attempt for request in ledger.asked()] == [1, 2, 3, 4, 5, 6]
+    assert ledger.windows("A")[0].status == "parked"
+
+
+def test_a_window_taken_up_again_goes_on_with_its_attempts_on_both_models() -> None:
+    ledger = Ledger(Rules(attempts=2))
+    talk(ledger, "uuuuua")
+    for attempt in range(1, 5):
+        fail(ledger, START + MINUTE * 60 * attempt, more=attempt < 4)
+    retry = Retry(command_id="c", user_id="u", character_ids=("A",), epoch=1, number=1)
+    ledger.fold([command_record(retry.model_dump_json().encode())])
+    assert ledger.asked()[-1].attempt == 5
+    for attempt in range(5, 9):
+        fail(ledger, START + MINUTE * 60 * attempt, more=attempt < 8)
+    assert [request.attempt for request in ledger.asked()] == list(range(1, 9))
+    assert ledger.windows("A")[0].status == "parked"
+
+
+def test_without_a_fall_back_nothing_more_is_tried() -> None:
+    ledger = Ledger(Rules(attempts=2))
+    talk(ledger, "uuuuua")
+    assert fail(ledger, START + MINUTE, more=False) == 10_000
+    assert fail(ledger, START + MINUTE * 2, more=False) is None
+    assert ledger.windows("A")[0].status == "parked"
+
+
 def test_a_parked_window_is_taken_up_again_with_its_messages() -> None:
     ledger = Ledger(Rules(attempts=1))
     talk(ledger, "u" * 30)
