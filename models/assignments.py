@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, get_args
 
 Task = Literal["extraction", "consolidation", "insight"]
@@ -86,3 +87,25 @@ def default_model(setting: str | None, *, gemini_key: bool) -> ModelRef:
     if setting:
         return ModelRef.parse(setting)
     return ModelRef("gemini", DEFAULT_GEMINI) if gemini_key else OFFLINE_MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """An assignment as it stands, by whom and since when."""
+
+    assignment: Assignment
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentChange:
+    """One change, models as they were written then; `from_model` None: the default was in effect."""
+
+    task: str
+    at: datetime
+    by: str
+    from_model: str | None
+    from_fallback: str | None
+    to_model: str
+    to_fallback: str | None

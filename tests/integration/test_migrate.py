@@ -12,6 +12,7 @@ from tests.integration.databases import new_database
 
 FIRST = "-- schema: memory\nCREATE TABLE one (id integer);\n"
 SECOND = "-- schema: memory\nALTER TABLE one ADD COLUMN name text;\n"
+OURS = ["0002_config", "0001_memory"]  # a schema after the other
 
 
 @pytest.fixture
@@ -34,9 +35,10 @@ async def execute(dsn: str, statement: str) -> None:
 
 
 async def test_our_migrations_are_applied_once(dsn: str) -> None:
-    assert await migrate(dsn) == ["0001_memory"]
+    assert await migrate(dsn) == OURS
     assert await migrate(dsn) == []
     await execute(dsn, "SELECT embedding FROM memory.memory_vectors")
+    await execute(dsn, "SELECT model FROM config.llm_task_assignments")
 
 
 async def test_those_that_are_new_are_applied(dsn: str, tmp_path: Path) -> None:
@@ -47,13 +49,20 @@ async def test_those_that_are_new_are_applied(dsn: str, tmp_path: Path) -> None:
 
 async def test_several_at_once_apply_each_once(dsn: str) -> None:
     applied = await asyncio.gather(*(migrate(dsn) for _ in range(4)))
-    assert sorted(applied) == [[], [], [], ["0001_memory"]]
+    assert sorted(applied) == [[], [], [], OURS]
 
 
 async def test_a_schema_that_was_dropped_is_made_again(dsn: str) -> None:
+    """And what people have decided, which is in another, stays."""
     await migrate(dsn)
+    await execute(dsn, "INSERT INTO config.llm_task_assignments VALUES ('insight', 'openai:a', NULL, 'me')")
     await execute(dsn, "DROP SCHEMA memory CASCADE")
     assert await migrate(dsn) == ["0001_memory"]
+    connection = await asyncpg.connect(dsn)
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM config.llm_task_assignments") == 1
+    finally:
+        await connection.close()
 
 
 async def test_a_changed_file_is_refused(dsn: str, tmp_path: Path) -> None:
@@ -85,7 +94,7 @@ async def test_without_the_right_to_make_the_extension_it_is_said_what_to_do(dsn
     with pytest.raises(MigrationError, match="CREATE EXTENSION vector"):
         await migrate(mine)
     await execute(dsn, "CREATE EXTENSION vector SCHEMA public")
-    assert await migrate(mine) == ["0001_memory"]
+    assert await migrate(mine) == OURS
 
 
 async def test_a_database_that_is_away_is_unavailable() -> None:
