@@ -118,6 +118,18 @@ class Settings(BaseSettings):
         None, description="AWS region of Bedrock; unset: as AWS tools find it, credentials too"
     )
     bedrock_base_url: str | None = Field(None, description="address of Bedrock; unset: that of the region")
+    langfuse_public_key: str | None = Field(
+        None,
+        validation_alias="LANGFUSE_PUBLIC_KEY",
+        description="with the secret key: prompts from Langfuse (R9)",
+    )
+    langfuse_secret_key: SecretStr | None = Field(
+        None, validation_alias="LANGFUSE_SECRET_KEY", description="secret key of the Langfuse project"
+    )
+    langfuse_host: str | None = Field(
+        None, validation_alias="LANGFUSE_HOST", description="address of Langfuse; unset: its own cloud"
+    )
+    langfuse_label: str = Field("production", description="which version of a Langfuse prompt is used")
     model_timeout_seconds: float = Field(
         30, gt=0, description="time limit of one call of a model or embedder (R4)"
     )

@@ -49,10 +49,11 @@ def load_settings() -> "Settings":
 def _is_explained(error: Exception) -> bool:
     """Whether its message is for the user. The imports cost what they cost: something failed already."""
     from infra.engines import EngineError
+    from infra.providers import ProviderNotConfigured
     from infra.sealing import KeysError
     from streams.errors import Explained
 
-    return isinstance(error, (Explained, EngineError, KeysError))
+    return isinstance(error, (Explained, EngineError, KeysError, ProviderNotConfigured))
 
 
 @contextmanager

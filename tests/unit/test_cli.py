@@ -31,6 +31,9 @@ COMMANDS = (
     ("dead", "list"),
     ("dead", "show"),
     ("dead", "retry"),
+    ("prompts", "show"),
+    ("prompts", "diff"),
+    ("prompts", "try"),
 )
 
 
@@ -142,3 +145,79 @@ def test_the_status_of_nothing(tmp_path: Path) -> None:
     }
     assert keepsake(tmp_path, "down").returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+TALK = (
+    {"role": "user", "text": "나 지난달에 부산으로 이사했어"},
+    {"role": "assistant", "text": "바다 보이겠다"},
+    {"role": "user", "text": "응 회사도 해운대에 있어"},
+)
+
+
+def talk_file(directory: Path, **change: object) -> Path:
+    """A conversation of one window, as `keepsake publish` takes it."""
+    path = directory / "talk.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "message_id": f"m{number}",
+                    "user_id": "u",
+                    "character_ids": ["mina"],
+                    "session_id": "s",
+                    "sent_at": "2026-03-03T21:00:00+09:00",
+                    **line,
+                    **(change if number == len(TALK) - 1 else {}),
+                },
+                ensure_ascii=False,
+            )
+            + "\n"
+            for number, line in enumerate(TALK)
+        )
+    )
+    return path
+
+
+def test_a_prompt_is_shown_with_its_version(tmp_path: Path) -> None:
+    shown = json.loads(keepsake(tmp_path, "prompts", "show", "--json").stdout)
+    assert shown["name"] == "pipeline/memory-summarize"
+    assert "=== user ===" in shown["text"]
+    assert len(shown["version"]) == 12
+    refused = keepsake(tmp_path, "prompts", "show", "../secret")
+    assert (refused.returncode, "no prompt" in refused.stderr) == (1, True)
+
+
+def test_a_conversation_is_tried_without_a_model_and_offline(tmp_path: Path) -> None:
+    path = talk_file(tmp_path)
+    rendered = keepsake(tmp_path, "prompts", "try", str(path))
+    assert rendered.returncode == 0, rendered.stderr
+    assert "부산으로 이사했어" in rendered.stdout
+    found = json.loads(keepsake(tmp_path, "prompts", "try", str(path), "--model", "offline", "--json").stdout)
+    assert "부산" in found["memory"]["content"]["summary"]
+    assert (found["problem"], found["dropped"]) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        ({"user_id": "another"}, (), "2 threads"),
+        ({"role": "nobody"}, (), "line 3"),
+        ({}, ("--model", "gemini"), "names no model"),
+        ({}, ("--model", "gemini:gemini-2.5-flash"), "GEMINI_API_KEY"),
+        ({}, ("--model", "nobody:x"), "no provider"),
+        ({}, ("--name", "none"), "no prompt"),
+    ],
+)
+def test_what_cannot_be_tried_says_why(
+    tmp_path: Path, change: dict[str, object], options: tuple[str, ...], said: str
+) -> None:
+    refused = keepsake(
+        tmp_path,
+        "prompts",
+        "try",
+        str(talk_file(tmp_path, **change)),
+        *options,
+        environment={"GEMINI_API_KEY": ""},
+    )
+    assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
+    assert "Traceback" not in refused.stderr
