@@ -50,9 +50,8 @@ class GeminiModel:
             max_output_tokens=self._max_output_tokens,
             response_mime_type="application/json",
             response_json_schema=dict(prompt.schema),
-            # Each would let the SDK send requests of its own.
+            # Or the SDK sends further requests of its own.
             automatic_continuation=False,
-            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
         )
         content = types.Content(role="user", parts=[types.Part(text=sendable(prompt.user))])
         async with self._client.calling() as client:

@@ -38,7 +38,8 @@ async def failure(*replies: Reply) -> ProviderError:
     return caught.value
 
 
-async def test_what_is_sent() -> None:
+async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     async with Wire() as wire:
         await call(wire, Reply(body=gemini_answer(ANSWER)))
     sent = wire.only

@@ -128,6 +128,10 @@ async def test_a_call_that_hangs_ends_at_its_limit(vendor: Vendor) -> None:
     assert (await failure(vendor, Reply(hangs=True), SHORT_LIMIT)).reason == "timeout"
 
 
+async def test_a_body_without_end_ends_at_the_limit(vendor: Vendor) -> None:
+    assert (await failure(vendor, Reply(trickles=True), SHORT_LIMIT)).reason == "timeout"
+
+
 @pytest.mark.parametrize("kept", [1, 40])
 async def test_a_body_that_ends_early_is_a_broken_answer(vendor: Vendor, kept: int) -> None:
     body = json.dumps(vendor.answer(ANSWER))[:kept]

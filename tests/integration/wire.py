@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -34,13 +35,17 @@ LIMIT = 20.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends. `cut_off`: it promises more than it sends, and closes. `hangs`: it never answers."""
+    """What the server sends. `cut_off`: it promises more than it sends, and closes. `hangs`: it never answers.
+
+    `trickles`: a byte now and then, without end.
+    """
 
     status: int = 200
     body: object = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     cut_off: bool = False
     hangs: bool = False
+    trickles: bool = False
 
     def encoded(self) -> bytes:
         return self.body.encode() if isinstance(self.body, str) else json.dumps(self.body).encode()
@@ -97,11 +102,15 @@ class Wire:
             await self._over.wait()
         body = reply.encoded()
         headers = {"Content-Type": "application/json", **reply.headers}
-        if not reply.cut_off:
+        if not (reply.cut_off or reply.trickles):
             return web.Response(status=reply.status, body=body, headers=headers)
         response = web.StreamResponse(status=reply.status, headers=headers)
-        response.content_length = len(body) + 100
+        response.content_length = len(body) + 100_000
         await response.prepare(request)
+        while reply.trickles and not self._over.is_set():
+            await response.write(b" ")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), 0.05)
         await response.write(body)
         assert request.transport is not None
         request.transport.close()
