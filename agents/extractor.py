@@ -7,7 +7,8 @@ which the ledger retries or parks (R10). Reasons are those of BadAnswer and Prov
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -24,7 +25,23 @@ from models.requests import WindowRef, WindowRequest, WindowResult
 log = logging.getLogger(__name__)
 
 MAX_STARTS = 3
+# While an attempt waits or runs it is asked again and again; what was asked so comes right after its end. Later it
+# is done anew: then the ledger has waited for longer than a result that was sent can take.
+ENDED_SECONDS = 3_600.0
+MAX_ENDED = 100_000
 Flight = tuple[str, int, tuple[tuple[str, int], ...]]
+
+
+class Models(ExtractionProvider, Protocol):
+    """The models that make the attempts."""
+
+    async def admitted(self, request: WindowRequest) -> None:
+        """Return when the attempt may be made; with the day's limit reached that may take hours."""
+        ...
+
+    def more(self, request: WindowRequest) -> bool:
+        """Whether a failure of this attempt leaves others to a fall-back model."""
+        ...
 
 
 class Starts(Protocol):
@@ -55,7 +72,7 @@ class Extractor:
     def __init__(
         self,
         codec: RequestCodec,
-        provider: ExtractionProvider,
+        models: Models,
         results: Results,
         dead: DeadLetters,
         starts: Starts,
@@ -63,20 +80,23 @@ class Extractor:
         *,
         deadline: float,
         fault: Fault,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._codec = codec
-        self._provider = provider
+        self._models = models
         self._results = results
         self._dead = dead
         self._starts = starts
         self._counters = counters
         self._deadline = deadline
         self._fault = fault
+        self._clock = clock
         self._in_flight: set[Flight] = set()
+        self._ended: dict[Flight, float] = {}
         self._alone = asyncio.Lock()
 
     async def handle(self, record: Record) -> None:
-        """Do what a record asks, unless it is being done; one that asks nothing becomes a dead letter."""
+        """Do what a record asks, unless it is being done or just was; one that asks nothing becomes a dead letter."""
         try:
             request = self._codec.open_request(record)
         except InvalidEvent as error:
@@ -88,15 +108,27 @@ class Extractor:
         if flight in self._in_flight:
             self._counters.count("extractor_in_flight")
             return
+        if self._clock() - self._ended.get(flight, float("-inf")) < ENDED_SECONDS:
+            self._counters.count("extractor_repeated")
+            return
         self._in_flight.add(flight)
         try:
+            # Before its start is noted and its deadline runs: to wait is no part of the attempt.
+            await self._models.admitted(request)
             async with self._started(request) as crashed:
-                result = _failed(request, "crashed") if crashed else await self._attempt(request)
+                result = self._failed(request, "crashed") if crashed else await self._attempt(request)
                 self._report(result)
                 await self._results.send(request.user_id, *self._codec.seal_result(result))
                 self._fault("extractor.after_send")
+            self._note_end(flight)
         finally:
             self._in_flight.discard(flight)
+
+    def _note_end(self, flight: Flight) -> None:
+        self._ended.pop(flight, None)
+        self._ended[flight] = self._clock()
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     @asynccontextmanager
     async def _started(self, request: WindowRequest) -> AsyncIterator[bool]:
@@ -128,14 +160,14 @@ class Extractor:
             async with asyncio.timeout(self._deadline):
                 judged, provenance = await self._extract(request)
         except TimeoutError:
-            return _failed(request, "timeout")
+            return self._failed(request, "timeout")
         except (BadAnswer, ProviderError) as error:
-            return _failed(request, error.reason)
+            return self._failed(request, error.reason)
         except Exception as error:  # noqa: BLE001  # a provider's unknown fault fails its window, not the role
             self._counters.count("extractor_error")
             # The type alone: a message may quote the chat.
             log.error("request %s: the provider raised %s", request.request_id, type(error).__name__)
-            return _failed(request, "error")
+            return self._failed(request, "error")
         self._count_dropped(request, judged)
         return _judged(request, judged, provenance)
 
@@ -156,9 +188,12 @@ class Extractor:
 
     async def _ask(self, request: WindowRequest) -> Answered:
         self._fault("extractor.before_call")
-        answer = await self._provider.extract(request)
+        answer = await self._models.extract(request)
         self._fault("extractor.after_call")
         return answer
+
+    def _failed(self, request: WindowRequest, reason: str) -> WindowResult:
+        return _result(request, status="failed", reason=reason, more=self._models.more(request))
 
     def _count_dropped(self, request: WindowRequest, judged: Judged) -> None:
         for kind, number in judged.dropped.items():
@@ -197,7 +232,3 @@ def _judged(request: WindowRequest, judged: Judged, provenance: Provenance) -> W
         relationships=judged.relationships,
         provenance=provenance,
     )
-
-
-def _failed(request: WindowRequest, reason: str) -> WindowResult:
-    return _result(request, status="failed", reason=reason)

@@ -104,8 +104,9 @@ class ProviderError(Exception):
     """A provider failed. `reason` is a fixed word:
 
     timeout, rate_limited, unavailable (5xx, or no connection), refused (a safety block), bad_request, unauthorized,
-    unknown_model, no_answer (no candidate, or one without text), broken_answer (not the vendor's format, or cut off),
-    wrong_count, wrong_dimension, wrong_norm. `retry_after` is in seconds, where the provider said so.
+    unknown_model, not_configured (a key or an SDK is missing), no_answer (no candidate, or one without text),
+    broken_answer (not the vendor's format, or cut off), wrong_count, wrong_dimension, wrong_norm. `retry_after` is in
+    seconds, where the provider said so.
     """
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:

@@ -8,6 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from models.assignments import ModelRef
+
 
 def default_data_dir() -> Path:
     """Where local state lives: under /var/lib for root (PostgreSQL's own user must get in), else at home."""
@@ -101,6 +103,19 @@ class Settings(BaseSettings):
     widened_query: int = Field(120, ge=1, description="most code points of a widened query (R27)")
     recall_deadline_seconds: float = Field(0.3, gt=0, description="deadline of one recall (R28)")
 
+    # Models
+    extraction_model: str | None = Field(
+        None,
+        description="provider:model of extraction where `keepsake tasks` has set none; unset: "
+        "gemini:gemini-2.5-flash with GEMINI_API_KEY, else offline:keepsake-rules (R9)",
+    )
+    assignments_seconds: float = Field(
+        20, gt=0, le=55, description="how often the extractor looks which model is assigned (R9)"
+    )
+    daily_token_limit: int = Field(
+        0, ge=0, description="most tokens a day (UTC) of all workers; then windows wait; 0 is off"
+    )
+
     # Providers of models
     gemini_api_key: SecretStr | None = Field(
         None, validation_alias="GEMINI_API_KEY", description="key of Gemini"
@@ -146,6 +161,11 @@ class Settings(BaseSettings):
         None, description="bearer token; unset: the file `token` in the data directory"
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("extraction_model")
+    @classmethod
+    def _known_model(cls, value: str | None) -> str | None:
+        return str(ModelRef.parse(value)) if value else None
 
     @field_validator("timezone")
     @classmethod

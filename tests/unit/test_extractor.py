@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agents.codec import RequestCodec
-from agents.extractor import Extractor
+from agents.extractor import ENDED_SECONDS, Extractor
 from agents.ports import Answered, ProviderError
 from infra.sealing import AesGcmSealer, MasterKeys
 from infra.starts import StartsFile
@@ -40,6 +40,17 @@ class Provider:
         self.answers = list(answers)
         self.asked: list[WindowRequest] = []
         self.calls: asyncio.Queue[WindowRequest] = asyncio.Queue()
+        self.waiting: asyncio.Queue[WindowRequest] = asyncio.Queue()
+        self.admits = asyncio.Event()
+        self.admits.set()
+        self.has_more = False
+
+    async def admitted(self, request: WindowRequest) -> None:
+        self.waiting.put_nowait(request)
+        await self.admits.wait()
+
+    def more(self, request: WindowRequest) -> bool:
+        return self.has_more
 
     async def extract(self, request: WindowRequest) -> Answered:
         self.asked.append(request)
@@ -62,13 +73,22 @@ class Outside:
         self.passed: list[str] = []
         self.starts = StartsFile(path)
         self.broken: Exception | None = None
+        self.now = 0.0
 
     def extractor(self, provider: Provider, deadline: float = 30) -> Extractor:
         """A new process, so to speak: the journal is opened again."""
         self.starts.close()
         self.starts = StartsFile(self.path)
         return Extractor(
-            self.codec, provider, self, self, self.starts, self, deadline=deadline, fault=self.passing
+            self.codec,
+            provider,
+            self,
+            self,
+            self.starts,
+            self,
+            deadline=deadline,
+            fault=self.passing,
+            clock=lambda: self.now,
         )
 
     async def send(self, *message: Any) -> None:
@@ -211,8 +231,59 @@ async def test_an_attempt_in_flight_is_not_done_twice(outside: Outside) -> None:
     await asyncio.gather(first, newer)
     assert sorted(r.versions["c"] for r in outside.results) == [0, 1]
     assert outside.counts["extractor_in_flight"] == 1
+
+
+async def test_an_attempt_that_just_ended_is_not_done_again(outside: Outside) -> None:
+    """What the ledger asked again while it waited comes right after its end; later the result may be lost."""
+    provider = Provider(GOOD)
+    extractor = outside.extractor(provider)
+    for _ in range(3):
+        await extractor.handle(outside.record(REQUEST))
+    assert (len(provider.asked), outside.counts["extractor_repeated"]) == (1, 2)
+    await extractor.handle(outside.record(REQUEST.model_copy(update={"attempt": 2})))
+    outside.now += ENDED_SECONDS
     await extractor.handle(outside.record(REQUEST))
-    assert len(outside.results) == 3
+    assert [r.attempt for r in outside.results] == [1, 2, 1]
+
+
+async def test_one_that_was_not_sent_is_done_again(outside: Outside) -> None:
+    extractor = outside.extractor(Provider(GOOD))
+    outside.broken = ConnectionError()
+    with pytest.raises(ConnectionError):
+        await extractor.handle(outside.record(REQUEST))
+    outside.broken = None
+    await extractor.handle(outside.record(REQUEST))
+    assert len(outside.results) == 1
+
+
+async def test_waiting_to_be_admitted_is_no_part_of_the_attempt(outside: Outside) -> None:
+    """Neither its deadline runs, nor is a start noted, nor does the same attempt wait twice."""
+    provider = Provider(GOOD)
+    provider.admits.clear()
+    extractor = outside.extractor(provider, deadline=0.05)
+    task = asyncio.create_task(extractor.handle(outside.record(REQUEST)))
+    await provider.waiting.get()
+    await asyncio.sleep(0.06)  # longer than the deadline: nothing can be awaited that does not happen
+    await extractor.handle(outside.record(REQUEST))
+    assert (outside.results, outside.starts.unended(REQUEST_ID, 1)) == ([], 0)
+    assert outside.counts["extractor_in_flight"] == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    again = asyncio.create_task(outside.extractor(provider).handle(outside.record(REQUEST)))
+    await provider.waiting.get()
+    assert provider.asked == []
+    provider.admits.set()
+    await again
+    assert [r.status for r in outside.results] == ["memory"]
+
+
+@pytest.mark.parametrize("more", [True, False])
+async def test_a_failure_says_whether_a_fall_back_is_left(outside: Outside, more: bool) -> None:
+    provider = Provider(ProviderError("not_configured"))
+    provider.has_more = more
+    await outside.extractor(provider).handle(outside.record(REQUEST))
+    assert [(r.reason, r.more) for r in outside.results] == [("not_configured", more)]
 
 
 async def killed(outside: Outside, request: WindowRequest) -> None:
