@@ -1,11 +1,12 @@
 """Which clauses of a window are kept (R8): settled ones; none weighed, taken back or said in jest."""
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Literal
 
-from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
+from infra.offline_extractor.clauses import MAX_TEXT, Clause, Label, clauses
 from infra.offline_extractor.daydreams import dreamt
 from infra.offline_extractor.lexicon import lexicon
 from infra.offline_extractor.options import settled
@@ -27,6 +28,9 @@ _NUMBER = re.compile("\\d|[一二三四五六七八九十百千]+[年月日時�
 MAX_PROMISE = 300
 # So many signs in one clause make a memory of a window.
 ENOUGH = 2
+# In games, riddles and roleplay "my name is Sir Ladle" is no fact.
+ENOUGH_IN_PLAY = 5
+ENOUGH_TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,19 @@ def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -
             taken = _take_back(standing, clause, _UNDONE)
             if clause.text and (clause.kind or taken):
                 standing.append(clause)
-        elif clause.label in ("statement", "denial") and (clause.kind or _has_content(clause)):
+        elif clause.label in ("statement", "denial") and clause.text:
             standing.append(clause)
     dreams = dreamt(spoken)
     standing = [clause for clause in settled(spoken, standing) if clause not in dreams]
-    return standing if any(_evidence(clause) >= ENOUGH for clause in standing) else []
+    return standing if _is_worth_it(spoken, standing) else []
+
+
+def _is_worth_it(spoken: Sequence[Clause], standing: Sequence[Clause]) -> bool:
+    """Whether what stands is worth a memory: one clause says enough, and all together do."""
+    found = [_evidence(clause) for clause in standing]
+    playing = any(game.search(clause.text) for clause in spoken for game in lexicon(clause.language).game)
+    needed = ENOUGH_IN_PLAY if playing else ENOUGH
+    return max(found, default=0) >= needed and sum(found) >= ENOUGH_TOGETHER
 
 
 def _take_back(standing: list[Clause], by: Clause, kinds: Set[str]) -> bool:
@@ -94,7 +106,7 @@ def _without(clause: Clause, dates: Sequence[Dated]) -> list[Clause]:
     text = _AFTER_DATE.sub("", clause.text[start:end])
     start = end - len(text)
     rest = replace(clause, start=clause.start + start, text=text.rstrip(" ,、"), lead="")
-    return [rest] if _has_content(rest) else []
+    return [rest] if has_content(rest) else []
 
 
 def _evidence(clause: Clause) -> int:
@@ -114,18 +126,33 @@ def _evidence(clause: Clause) -> int:
     return sum(map(bool, signs))
 
 
-def _has_content(clause: Clause) -> bool:
+def has_content(clause: Clause) -> bool:
+    """Whether the clause names anything; "yes, three of them" belongs in a memory, but tells nothing by itself."""
     terms = search_terms([clause.text], clause.language)
     return len(clause.text) >= 3 and any(letter.isalpha() for term in terms for letter in term)
 
 
 def promises_of(text: str) -> Iterable[str]:
     """The sentences of a character's line that promise something."""
+    return _sentences_that(text, "promise", ("statement", "abandoned", "supposed", "question"))
+
+
+def offers_of(text: str) -> Iterable[str]:
+    """The questions of a character's line that offer something: "shall I write you a list?"."""
+    return _sentences_that(text, "offer", ("question", "supposed", "statement"))
+
+
+def _sentences_that(text: str, what: Literal["promise", "offer"], labels: Collection[Label]) -> list[str]:
     language = language_of(text)
     if language is None:
         return []
     words = lexicon(language)
-    found = (
-        c for c in clauses(0, text[:MAX_TEXT], language) if c.label in ("statement", "abandoned", "supposed")
-    )
-    return [c.text for c in found if len(c.text) <= MAX_PROMISE and words.promise.search(c.text)]
+    pattern, other = (words.promise, words.offer) if what == "promise" else (words.offer, words.promise)
+    found = (c.text for c in clauses(0, text[:MAX_TEXT], language) if c.label in labels)
+    return [
+        piece
+        for piece in found
+        if len(piece) <= MAX_PROMISE
+        and pattern.search(piece)
+        and not (what == "offer" and other.search(piece))
+    ]

@@ -47,6 +47,7 @@ class Lexicon:
     fantasy_end: Pattern
     past: Pattern
     first_person: Pattern
+    game: tuple[Pattern, ...]
     joke: Pattern
     promise: Pattern
     offer: Pattern
@@ -98,6 +99,8 @@ def lexicon(language: Language) -> Lexicon:
         fantasy_end=_any(data["fantasy_end"]),
         past=_any(data["past"]),
         first_person=_any(data["first_person"]),
+        # One by one: a back reference counts the groups of its own pattern.
+        game=tuple(re.compile(pattern, re.IGNORECASE) for pattern in data["game"]),
         joke=_any(data["joke"]),
         promise=_any(data["promise"]),
         offer=_any(data["offer"]),

@@ -1,13 +1,14 @@
 """The offline extractor as a provider: a window in, an answer in JSON out, by rules alone."""
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 
 from agents.ports import Answered
 from infra.offline_extractor.clauses import MAX_TEXT, Clause, clauses
-from infra.offline_extractor.judgement import Statement, kept_statements, promises_of
+from infra.offline_extractor.judgement import Statement, has_content, kept_statements, offers_of, promises_of
 from infra.offline_extractor.lexicon import lexicon
 from infra.offline_extractor.relationship import updated_state
 from infra.offline_extractor.terms import search_terms
@@ -21,9 +22,11 @@ OFFLINE_MODEL = "keepsake-rules"
 VERSION = "2"
 
 # The bounds of the answer stay below those of the parser, so that nothing of ours is dropped there.
-MAX_QUOTES = 24
+MAX_QUOTES = 32
 MAX_SUMMARY = 1_500
 MAX_PLAN = 400
+# So many messages on, an offer may be what a promise is about.
+OFFER_REACH = 4
 
 
 class OfflineExtractor:
@@ -43,15 +46,11 @@ class OfflineExtractor:
 
 def answer(request: WindowRequest) -> dict[str, object]:
     """The answer in the format of models/extraction.py."""
+    request = _composed(request)
     users = [(i, m) for i, m in enumerate(request.messages) if m.role == "user"]
     language = _language(m.text for _, m in users)
     spoken = [clause for i, m in users for clause in clauses(i, m.text, language_of(m.text) or language)]
-    promises = [
-        (i, speaker, text)
-        for i, m in enumerate(request.messages)
-        if m.role == "assistant" and (speaker := speaker_of(m, request.character_ids)) is not None
-        for text in promises_of(m.text)
-    ]
+    promises = _promises(request)
     kept = kept_statements(spoken, _answers(request))
     if not kept and not promises:
         return {"nothing": True}
@@ -82,6 +81,34 @@ def answer(request: WindowRequest) -> dict[str, object]:
     }
 
 
+def _promises(request: WindowRequest) -> list[tuple[int, str, str]]:
+    """Index, speaker and sentence of what characters promised; with it what they had offered just before."""
+    found: list[tuple[int, str, str]] = []
+    offered: list[tuple[int, str, str]] = []
+    for index, message in enumerate(request.messages):
+        speaker = speaker_of(message, request.character_ids)
+        if message.role != "assistant" or speaker is None:
+            continue
+        promised = [(index, speaker, text) for text in promises_of(message.text)]
+        if promised:
+            found += [offer for offer in offered if offer[1] == speaker and index - offer[0] <= OFFER_REACH]
+            offered = []
+        found += promised
+        offered += [(index, speaker, text) for text in offers_of(message.text)]
+    return found
+
+
+def _composed(request: WindowRequest) -> WindowRequest:
+    """The request with composed letters, which the rules are written in; the parser finds the quotes in any form."""
+    return request.model_copy(
+        update={
+            "messages": tuple(
+                m.model_copy(update={"text": unicodedata.normalize("NFC", m.text)}) for m in request.messages
+            )
+        }
+    )
+
+
 def _language(texts: Iterable[str]) -> Language:
     """The language of most messages."""
     counts = Counter(found for text in texts if (found := language_of(text)))
@@ -104,7 +131,8 @@ def _day(message: WindowMessage) -> date:
 
 def _summary(statements: Sequence[Statement], promises: Sequence[tuple[int, str, str]]) -> str:
     """What was said, in its own words, days in figures; of too much the weightiest."""
-    parts = [(s.clause.importance, s.clause.index, s.clause.start, s.dated_text()) for s in statements]
+    telling = [s for s in statements if has_content(s.clause)] or statements
+    parts = [(s.clause.importance, s.clause.index, s.clause.start, s.dated_text()) for s in telling]
     parts += [(7, index, 0, f"{speaker}: {text}") for index, speaker, text in promises]
     chosen: list[tuple[int, int, str]] = []
     room = MAX_SUMMARY
