@@ -23,8 +23,10 @@ from infra.sealing import AesGcmSealer, KeysError
 from models.ranking import RankingRules
 from models.topics import CHAT
 from models.utterance import WideningRules
+from sql.config_store import SCHEMA, ConfigStore
 from sql.pool import Pool, create_pool
 from sql.recall_store import RecallStore
+from streams.assignments import default_assignments
 from streams.heartbeat import Heartbeat
 from streams.misplaced import MisplacedWatch
 from streams.places import PlaceUnknown, database_url, kafka_bootstrap
@@ -45,6 +47,7 @@ ROLE = "recall"
 LOOK_SECONDS = 1.0
 STOP_SECONDS = 5
 POOL_SIZE = 8
+CONFIG_POOL_SIZE = 2
 
 
 def recall_rules(settings: Settings) -> RecallRules:
@@ -136,6 +139,7 @@ class RecallService:
         try:
             # No connection is made yet, so PostgreSQL may be away.
             pool = await create_pool(self._dsn, min_size=0, max_size=POOL_SIZE)
+            config = await create_pool(self._dsn, schema=SCHEMA, max_size=CONFIG_POOL_SIZE)
             try:
                 view = TableView(store, self._bootstrap, settings.partitions)
                 probes = Probes(
@@ -148,8 +152,10 @@ class RecallService:
                 )
                 # The first query would wait for the model otherwise, longer than its deadline.
                 await embedder.warm_up()
-                yield self._services(view, publisher, pool, embedder, probes), view, probes
+                services = self._services(view, publisher, pool, embedder, probes, ConfigStore(config))
+                yield services, view, probes
             finally:
+                config.terminate()
                 pool.terminate()
         finally:
             embedder.close()
@@ -157,7 +163,13 @@ class RecallService:
             store.close()
 
     def _services(
-        self, view: TableView, publisher: Publisher, pool: Pool, embedder: OfflineEmbedder, probes: Probes
+        self,
+        view: TableView,
+        publisher: Publisher,
+        pool: Pool,
+        embedder: OfflineEmbedder,
+        probes: Probes,
+        config: ConfigStore,
     ) -> Services:
         settings = self._settings
         counters = PrometheusCounters(ROLE)
@@ -189,6 +201,8 @@ class RecallService:
             ),
             reader=MessageReader(settings.partitions, settings.zone),
             counters=counters,
+            assignments=config,
+            default_assignments=default_assignments(settings),
         )
 
     async def _beat(self, heartbeat: Heartbeat, view: TableView, probes: Probes, url: str) -> None:

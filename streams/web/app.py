@@ -1,5 +1,6 @@
 """The HTTP service: routes, and what every request passes on its way to them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,12 @@ from starlette.exceptions import HTTPException
 from agents.pairs import Pairs
 from agents.ports import Counters
 from agents.recall import Recall
+from models.assignments import Assignment, Task
 from streams.web.auth import RequireToken, TokenSource
 from streams.web.health import health_router
 from streams.web.messages import MessageReader, messages_router
 from streams.web.pairs import pairs_router
-from streams.web.ports import EventLog, Readiness, ViewState
+from streams.web.ports import AssignmentStore, EventLog, Readiness, ViewState
 from streams.web.problems import (
     MEDIA_TYPE,
     ContainFailures,
@@ -26,6 +28,7 @@ from streams.web.problems import (
 )
 from streams.web.recall import recall_router
 from streams.web.requests import EncodedPaths, LimitBody
+from streams.web.tasks import tasks_router
 
 _PROBLEM = {
     "content": {
@@ -61,6 +64,8 @@ class Services:
     tokens: TokenSource
     reader: MessageReader
     counters: Counters
+    assignments: AssignmentStore
+    default_assignments: Mapping[Task, Assignment]
 
 
 def make_app(services: Services) -> FastAPI:
@@ -83,6 +88,7 @@ def make_app(services: Services) -> FastAPI:
         ),
         dependencies=bearer,
     )
+    app.include_router(tasks_router(services.assignments, services.default_assignments), dependencies=bearer)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)

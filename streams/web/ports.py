@@ -1,8 +1,9 @@
 """What the routes need from the role that serves them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from models.assignments import Assigned, Assignment, Task
 from streams.publisher import Draft, Place
 
 
@@ -33,3 +34,11 @@ class Readiness(Protocol):
     def warnings(self) -> list[str]:
         """What makes memories go missing though everything is ready (streams/misplaced.py)."""
         ...
+
+
+class AssignmentStore(Protocol):
+    """Which model does which task (sql/config_store.py). StoreUnavailable when PostgreSQL is away."""
+
+    async def assignments(self) -> Mapping[Task, Assigned]: ...
+
+    async def assign(self, assignment: Assignment, by: str) -> bool: ...

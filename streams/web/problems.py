@@ -65,7 +65,12 @@ def _place(location: Iterable[str | int]) -> str:
     return ".".join(str(p) if isinstance(p, int) or p in _FIELDS else "?" for p in parts) or str(origin)
 
 
-_FIELDS = {*RecallRequest.model_fields, *Filters.model_fields, "kind", "category"}
+_FIELDS = {
+    *RecallRequest.model_fields,
+    *Filters.model_fields,
+    *("kind", "category"),
+    *("task", "model", "fallback"),
+}
 
 
 async def on_problem(_request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """The HTTP interface: what it takes, what it refuses, and that it never repeats what it was sent."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,12 +15,15 @@ from agents.pairs import Pairs
 from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
 from infra.referring import referring_words
+from models.assignments import Assigned, Assignment, Task
 from models.candidates import InvalidCursor, MemoryPage
 from models.commands import Flush, parse_command
 from models.messages import parse_chat_message
 from models.store_errors import StoreUnavailable
 from models.utterance import WideningRules
+from streams.assignments import default_assignments
 from streams.partitioner import partition_for
+from streams.settings import Settings
 from streams.web.app import Services, make_app
 from streams.web.auth import TokenSource
 from streams.web.messages import MessageReader
@@ -42,6 +45,25 @@ SECRET = "nobody-may-repeat-this"  # noqa: S105 - a marked word, no secret
 PAIR = "/v1/users/u1/characters/mina"
 
 
+class FakeAssignments:
+    """The store of assignments in memory."""
+
+    def __init__(self) -> None:
+        self.made: dict[Task, Assigned] = {}
+        self.away = False
+
+    async def assignments(self) -> dict[Task, Assigned]:
+        if self.away:
+            raise StoreUnavailable("test")
+        return self.made
+
+    async def assign(self, assignment: Assignment, by: str) -> bool:
+        if self.away:
+            raise StoreUnavailable("test")
+        self.made[assignment.task] = Assigned(assignment, by, datetime(2026, 3, 1, tzinfo=UTC))
+        return True
+
+
 class Web:
     def __init__(self, directory: Path) -> None:
         self.vault = Vault()
@@ -50,6 +72,7 @@ class Web:
         self.view = FakeView()
         self.readiness = FakeReadiness()
         self.embedder = FakeEmbedder()
+        self.assignments = FakeAssignments()
         counters = FakeCounters()
         opener = MemoryOpener(self.vault.cipher, self.vault)
         (directory / "token").write_text(f"{TOKEN}\n")
@@ -77,6 +100,8 @@ class Web:
                 tokens=TokenSource(None, directory / "token"),
                 reader=MessageReader(12, UTC),
                 counters=counters,
+                assignments=self.assignments,
+                default_assignments=default_assignments(Settings(data_dir=directory)),
             )
         )
 
@@ -456,3 +481,56 @@ async def test_openapi_and_metrics(client: httpx.AsyncClient) -> None:
     metrics = (await client.get("/metrics")).text
     assert "keepsake_recall_seconds_count" in metrics
     assert "keepsake_view_lag_records 0.0" in metrics
+
+
+TASKS = "/v1/admin/tasks"
+
+
+async def test_the_models_of_tasks_are_told_and_changed(web: Web, client: httpx.AsyncClient) -> None:
+    before = {one["task"]: one for one in (await client.get(TASKS)).json()["tasks"]}
+    assert before.keys() == {"extraction", "consolidation", "insight"}
+    assert {one["source"] for one in before.values()} == {"default"}
+    change = {"task": "extraction", "model": "openai:llama3.1:8b", "fallback": "offline:keepsake-rules"}
+    answer = await client.put(TASKS, json=change)
+    assert answer.status_code == 200
+    after = (await client.get(TASKS)).json()
+    assert after == answer.json()
+    [made] = [one for one in after["tasks"] if one["source"] == "assigned"]
+    assert {name: made[name] for name in change} == change
+    assert made["assigned_by"] == "api"
+    assert (await client.put(TASKS, json={"task": "extraction", "model": "openai:a"})).status_code == 200
+    assert web.assignments.made["extraction"].assignment.fallback is None
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({}, {"task", "model"}),
+        ({"task": SECRET, "model": "openai:a"}, {"task"}),
+        ({"task": "insight", "model": SECRET}, {"model"}),
+        ({"task": "insight", "model": "openai:a", "fallback": f"{SECRET}:a"}, {"fallback"}),
+        ({"task": "insight", "model": "openai:a", "fallback": "openai:a"}, {"body"}),
+        ({"task": "insight", "model": "openai:a", SECRET: 1}, {"?"}),
+        ({"task": "insight", "model": "offline:other"}, {"model"}),
+    ],
+)
+async def test_an_assignment_that_is_none_is_refused(
+    web: Web, client: httpx.AsyncClient, change: dict[str, Any], fields: set[str]
+) -> None:
+    body = is_problem(await client.put(TASKS, json=change), 422)
+    assert {error["field"] for error in body["errors"]} == fields
+    assert web.assignments.made == {}
+
+
+async def test_without_postgresql_assignments_are_away_and_nothing_else(
+    web: Web, client: httpx.AsyncClient
+) -> None:
+    web.assignments.away = True
+    for answer in (
+        await client.get(TASKS),
+        await client.put(TASKS, json={"task": "insight", "model": "openai:a"}),
+    ):
+        is_problem(answer, 503)
+        assert answer.headers["retry-after"]
+    async with web.client() as stranger:
+        is_problem(await stranger.get(TASKS), 401)
