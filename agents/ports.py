@@ -129,6 +129,8 @@ class Embedder(Protocol):
 
     async def embed_query(self, text: str) -> list[float]: ...
 
+    async def close(self) -> None: ...
+
 
 class DeadLetters(Protocol):
     """Takes a record that cannot be understood, with the reason, so that nothing is lost."""

@@ -60,7 +60,7 @@ class OfflineEmbedder:
             raise ValueError("the offline model gave no vector for the query")
         return vector
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _embed(self, text: str, *, is_query: bool) -> list[float] | None:

@@ -85,6 +85,11 @@ class Settings(BaseSettings):
     )
 
     # Embedding and recall
+    embedding_model: str | None = Field(
+        None,
+        description="provider:model of embeddings, for the indexer and recall alike: gemini:…, openai:… or offline:…; "
+        "unset: gemini:gemini-embedding-2-preview with GEMINI_API_KEY, else offline (R14)",
+    )
     candidates: int = Field(20, ge=1, description="candidates of each search path (R22)")
     memory_limit: int = Field(12, ge=1, description="most memories of one recall (R26)")
     decay_half_life: float = Field(40, gt=0, description="half-life of decay, in seq (R23)")
@@ -161,6 +166,14 @@ class Settings(BaseSettings):
         None, description="bearer token; unset: the file `token` in the data directory"
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("embedding_model")
+    @classmethod
+    def _known_embedder(cls, value: str | None) -> str | None:
+        provider, colon, model = (value or "").partition(":")
+        if value and not (provider in ("gemini", "openai", "offline") and colon and model):
+            raise ValueError("write provider:model with a provider of gemini, openai, offline")
+        return value or None
 
     @field_validator("extraction_model")
     @classmethod

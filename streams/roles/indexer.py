@@ -11,10 +11,11 @@ from agents.codec import MemoryCipher, PairCipher
 from agents.embed import Embed
 from agents.embedding import MAX_BATCH, MemoryEmbedding
 from agents.index import Index
+from agents.ports import Embedder
 from agents.sweep import Sweep
 from infra.faults import fault_point
 from infra.metrics import WITHOUT_VECTOR, PrometheusCounters
-from infra.offline_embedder import OfflineEmbedder
+from infra.providers import ProviderNotConfigured
 from infra.sealing import AesGcmSealer, KeysError
 from models.topics import CHANGED, CREATED, EMBEDDED
 from sql.index_store import IndexStore
@@ -22,6 +23,7 @@ from sql.pool import create_pool
 from streams.consume import consume_batches
 from streams.dead_letters import KafkaDeadLetters
 from streams.embed_progress import EmbedProgress
+from streams.embedder import make_embedder, running
 from streams.faust_app import StreamApp, make_app
 from streams.index_positions import IndexPositions
 from streams.key_view import KeyStore
@@ -45,29 +47,29 @@ def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -
     try:
         sealer = open_sealer(settings)
         dsn = database_url(settings)
-    except (KeysError, PlaceUnknown) as error:
+        embedder = make_embedder(settings)
+    except (KeysError, PlaceUnknown, ProviderNotConfigured) as error:
         raise SystemExit(f"keepsake {ROLE}: {error}") from error
     app = make_app(settings, INDEXER_GROUP, role=ROLE, instance=instance, bootstrap=bootstrap)
 
     @asynccontextmanager
     async def setup(app: StreamApp) -> AsyncIterator[None]:
-        async with _wired(app, sealer, dsn):
+        async with _wired(app, sealer, dsn, embedder):
             yield
 
     raise SystemExit(run_app(app, setup=setup))
 
 
 @asynccontextmanager
-async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str) -> AsyncIterator[None]:
+async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str, embedder: Embedder) -> AsyncIterator[None]:
     """The two agents, with what they need, for as long as the app runs."""
     partitions = app.settings.partitions
     counters = PrometheusCounters(ROLE)
     view = TableView(KeyStore(), app.bootstrap, partitions)
     progress = EmbedProgress(app.bootstrap)
-    embedder = OfflineEmbedder()
     cipher = MemoryCipher(sealer, PairCipher(sealer))
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(embedder.close)
+        await stack.enter_async_context(running(embedder))
         pool = await stack.enter_async_context(await create_pool(dsn, max_size=POOL_SIZE))
         producer = await stack.enter_async_context(
             AIOKafkaProducer(bootstrap_servers=app.bootstrap, acks="all", enable_idempotence=True)
@@ -97,7 +99,6 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str) -> AsyncIterato
             lambda: app.lag() <= QUIET_LAG,
             WITHOUT_VECTOR.set,
         )
-        await embedder.warm_up()
         async with beside(app, view.run(), progress.run(), sweep.run()):
             # Until the view has the keys that exist, every record would wait for one.
             await _caught_up_or_stopping(view, app)

@@ -14,10 +14,11 @@ import uvicorn
 from agents.codec import MemoryCipher
 from agents.opening import MemoryOpener
 from agents.pairs import Pairs
+from agents.ports import Embedder
 from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
 from infra.metrics import PrometheusCounters
-from infra.offline_embedder import OfflineEmbedder
+from infra.providers import ProviderNotConfigured
 from infra.referring import referring_words
 from infra.sealing import AesGcmSealer, KeysError
 from models.ranking import RankingRules
@@ -27,6 +28,7 @@ from sql.config_store import SCHEMA, ConfigStore
 from sql.pool import Pool, create_pool
 from sql.recall_store import RecallStore
 from streams.assignments import default_assignments
+from streams.embedder import make_embedder, running
 from streams.heartbeat import Heartbeat
 from streams.misplaced import MisplacedWatch
 from streams.places import PlaceUnknown, database_url, kafka_bootstrap
@@ -74,10 +76,11 @@ def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -
         servers = bootstrap or kafka_bootstrap(settings)
         sealer = open_sealer(settings)
         dsn = database_url(settings)
+        embedder = make_embedder(settings)
         with own_directory(settings, ROLE, instance) as directory, _listen(settings) as listening:
-            service = RecallService(settings, servers, dsn, sealer, directory)
+            service = RecallService(settings, servers, dsn, sealer, embedder, directory)
             raise SystemExit(asyncio.run(service.serve(listening, instance)))
-    except (Refused, PlaceUnknown, KeysError) as refusal:
+    except (Refused, PlaceUnknown, KeysError, ProviderNotConfigured) as refusal:
         raise SystemExit(f"keepsake {ROLE}: {refusal}") from refusal
 
 
@@ -85,12 +88,19 @@ class RecallService:
     """The service and everything that it holds open. It serves whatever is away: degraded, and not ready."""
 
     def __init__(
-        self, settings: Settings, bootstrap: str, dsn: str, sealer: AesGcmSealer, directory: Path
+        self,
+        settings: Settings,
+        bootstrap: str,
+        dsn: str,
+        sealer: AesGcmSealer,
+        embedder: Embedder,
+        directory: Path,
     ) -> None:
         self._settings = settings
         self._bootstrap = bootstrap
         self._dsn = dsn
         self._sealer = sealer
+        self._embedder = embedder
         self._directory = directory
 
     async def serve(self, listening: socket.socket, instance: str) -> int:
@@ -134,7 +144,6 @@ class RecallService:
     async def _opened(self, misplaced: MisplacedWatch) -> AsyncIterator[tuple[Services, TableView, Probes]]:
         settings = self._settings
         store = ViewStore(self._directory / "view")
-        embedder = OfflineEmbedder()
         publisher = Publisher(self._bootstrap)
         try:
             # No connection is made yet, so PostgreSQL may be away.
@@ -150,15 +159,13 @@ class RecallService:
                     },
                     lambda: misplaced.warnings,
                 )
-                # The first query would wait for the model otherwise, longer than its deadline.
-                await embedder.warm_up()
-                services = self._services(view, publisher, pool, embedder, probes, ConfigStore(config))
-                yield services, view, probes
+                services = self._services(view, publisher, pool, probes, ConfigStore(config))
+                async with running(self._embedder):
+                    yield services, view, probes
             finally:
                 config.terminate()
                 pool.terminate()
         finally:
-            embedder.close()
             await publisher.stop()
             store.close()
 
@@ -167,7 +174,6 @@ class RecallService:
         view: TableView,
         publisher: Publisher,
         pool: Pool,
-        embedder: OfflineEmbedder,
         probes: Probes,
         config: ConfigStore,
     ) -> Services:
@@ -179,7 +185,7 @@ class RecallService:
         return Services(
             recall=Recall(
                 index=index,
-                embedder=embedder,
+                embedder=self._embedder,
                 opener=opener,
                 sealer=self._sealer,
                 counters=counters,

@@ -83,7 +83,7 @@ class World:
         """Store memories of a user as the indexer does: sealed, with vector and tokens."""
         embedder = OfflineEmbedder()
         vectors = await embedder.embed_documents(summaries)
-        embedder.close()
+        await embedder.close()
         rows: list[IndexRow] = []
         for number, (summary, vector) in enumerate(zip(summaries, vectors, strict=True), start=1):
             row = created_row(number, user=user)

@@ -102,7 +102,7 @@ async def test_memories_become_findable_by_meaning_and_by_word(world: World) -> 
             token_hashes=hashes,
         )
     finally:
-        embedder.close()
+        await embedder.close()
         await pool.close()
     assert [memory.memory_id for memory, _ in found.vector] == [cat, run]
     assert [memory.memory_id for memory, _ in found.keyword] == [run]

@@ -161,6 +161,8 @@ class FakeEmbedder:
             raise self.error
         return [1.0, 0.0, 0.0]
 
+    async def close(self) -> None: ...
+
 
 class FakeCounters:
     def __init__(self) -> None:

@@ -69,6 +69,8 @@ class Provider:
     async def embed_query(self, text: str) -> list[float]:
         raise NotImplementedError
 
+    async def close(self) -> None: ...
+
 
 class Topic:
     def __init__(self) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from infra.offline_embedder import DIMENSIONS, OfflineEmbedder
 def embedder() -> Iterator[OfflineEmbedder]:
     made = OfflineEmbedder()
     yield made
-    made.close()
+    asyncio.run(made.close())
 
 
 def cosine(a: list[float], b: list[float]) -> float:

@@ -243,7 +243,7 @@ def dated(number: int, day: str) -> Candidate:
 
 def test_the_latest_of_a_subject_goes_first_whatever_its_rank() -> None:
     old, new, other = dated(1, "2026-01-01"), dated(2, "2026-03-01"), dated(3, "2026-05-01")
-    ranking = Ranking(found([(old, 0.90), (new, 0.86), (other, 0.80)], mina=9), RULES)
+    ranking = Ranking(found([(old, 0.90), (new, 0.87), (other, 0.80)], mina=9), RULES)
     assert numbers(ranking.latest(12)) == [2, 1]
     assert numbers(ranking.latest(1)) == [2]
 
