@@ -2,7 +2,7 @@
 
 import typer
 
-from streams.cli import configuration, demo, engines, kafka_tools, lifecycle, prompts, talk, trouble
+from streams.cli import configuration, demo, engines, kafka_tools, lifecycle, prompts, talk, tasks, trouble
 from streams.cli.common import reported
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ for module in (lifecycle, configuration, talk, demo):
 kafka_tools.add_to(engines.app)
 app.add_typer(engines.app, name="engines")
 app.add_typer(prompts.app, name="prompts")
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(trouble.parked, name="parked")
 app.add_typer(trouble.dead, name="dead")
 

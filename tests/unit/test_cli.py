@@ -34,6 +34,9 @@ COMMANDS = (
     ("prompts", "show"),
     ("prompts", "diff"),
     ("prompts", "try"),
+    ("tasks", "list"),
+    ("tasks", "set"),
+    ("tasks", "history"),
 )
 
 
@@ -107,6 +110,11 @@ def test_a_wrong_setting_is_named_without_its_value(tmp_path: Path) -> None:
         (("dead", "retry"), "--all"),
         (("parked", "retry", "x", "--all"), "--all"),
         (("tail",), "keys"),
+        (("tasks", "list"), "KEEPSAKE_DATABASE_URL"),
+        (("tasks", "history", "nonsense"), "extraction, consolidation, insight"),
+        (("tasks", "set", "nonsense", "openai:a"), "extraction, consolidation, insight"),
+        (("tasks", "set", "extraction", "gpt-5"), "provider:model"),
+        (("tasks", "set", "extraction", "openai:a", "--fallback", "openai:a"), "another model"),
     ],
 )
 def test_what_cannot_be_done_is_explained(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
