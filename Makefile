@@ -8,7 +8,7 @@ LOCK  := infra/requirements.lock
 UV    := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test acceptance check format bench lock clean
+.PHONY: help install demo test acceptance check format bench eval lock clean
 
 help:
 	@echo 'make install     the environment .venv, from $(LOCK)'
@@ -18,6 +18,7 @@ help:
 	@echo 'make check       format, lint, types, import rules'
 	@echo 'make format      formats and mends what ruff can'
 	@echo 'make bench       the benchmarks, as a table'
+	@echo 'make eval        the labelled conversations, as a table (ARGS=--help says more)'
 	@echo 'make lock        writes $(LOCK) anew from pyproject.toml'
 	@echo 'make clean       removes what these targets made'
 
@@ -49,6 +50,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+eval: $(STAMP)
+	@$(BIN)/python -m tests.eval $(ARGS)
 
 lock: $(STAMP)
 	$(BIN)/pip install --quiet uv==$(UV)

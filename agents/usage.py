@@ -47,7 +47,8 @@ def today() -> date:
 class Usage:
     """A UsageMeter. `limit` is in tokens a day (UTC), read and written, over all tasks and models; 0: none.
 
-    `run` it beside the calls: it carries the counts to the store every `seconds`, and looks whether calls may go on.
+    `refresh` it before the first call, and `run` it beside them: every `seconds` it carries the counts to the store,
+    and looks whether calls may go on.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Usage:
         self._unwritten: set[UsageKey] = set()
         self._others = (today(), 0)
         self._held = False
+        self._away = False
         self._looked = asyncio.Event()
         gauges.held(False)
 
@@ -89,23 +91,27 @@ class Usage:
         self._look()
 
     async def run(self) -> None:
-        """Until cancelled; what the store cannot take now, it takes later."""
-        away = False
+        """Until cancelled."""
         while True:
-            try:
-                async with asyncio.timeout(self._seconds):
-                    await self.sync()
-                if away:
-                    log.info("Usage of models is written to PostgreSQL again")
-                away = False
-            except Exception as error:  # noqa: BLE001  # counting must not stop the work that it counts
-                if not away:
-                    log.warning(
-                        "Usage of models is kept in memory, and the daily limit is this worker's alone: %s",
-                        error if isinstance(error, StoreUnavailable) else type(error).__name__,
-                    )
-                away = True
             await asyncio.sleep(self._seconds)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Synchronise once; raises nothing: what the store cannot take now, it takes later."""
+        try:
+            async with asyncio.timeout(SYNC_SECONDS):
+                await self.sync()
+        except Exception as error:  # noqa: BLE001  # counting must not stop the work that it counts
+            if not self._away:
+                log.warning(
+                    "Usage of models is kept in memory, and the daily limit knows no other worker's: %s",
+                    error if isinstance(error, StoreUnavailable) else type(error).__name__,
+                )
+            self._away = True
+            return
+        if self._away:
+            log.info("Usage of models is written to PostgreSQL again")
+        self._away = False
 
     async def sync(self) -> None:
         """Write what is counted, and see what the others have spent."""

@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 
 ROLE = "extractor"
 POOL_SIZE = 2
-LAST_SYNC_SECONDS = 3.0
 
 
 def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -> None:
@@ -68,7 +67,7 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer) -> AsyncIterator[None]:
         )
         store = await _config_store(settings, stack)
         usage = Usage(store, PrometheusUsage(), limit=settings.daily_token_limit)
-        stack.push_async_callback(_write_last, usage)
+        stack.push_async_callback(usage.refresh)
         watch = AssignmentWatch(
             store.assignments if store else _none_assigned,
             default_assignments(settings),
@@ -90,7 +89,8 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer) -> AsyncIterator[None]:
             deadline=settings.extraction_deadline_seconds,
             fault=fault_point,
         )
-        await watch.refresh()
+        # Before the first window: a limit that is reached already holds it too.
+        await asyncio.gather(watch.refresh(), usage.refresh())
         # Now, not within the first attempt: an SDK takes seconds to import. What is missing is in the log then.
         assignment = watch.current("extraction")
         for model in filter(None, (assignment.model, assignment.fallback)):
@@ -116,11 +116,3 @@ async def _config_store(settings: Settings, stack: contextlib.AsyncExitStack) ->
 
 async def _none_assigned() -> Mapping[Task, Assigned]:
     return {}
-
-
-async def _write_last(usage: Usage) -> None:
-    try:
-        async with asyncio.timeout(LAST_SYNC_SECONDS):
-            await usage.sync()
-    except Exception as error:  # noqa: BLE001  # leaving anyway
-        log.warning("The last counts of usage were not written: %s", type(error).__name__)

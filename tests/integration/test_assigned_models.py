@@ -179,7 +179,8 @@ async def test_a_reached_limit_lets_windows_wait_and_then_go_on(place: Place) ->
 
 async def test_an_offline_model_goes_on_past_the_limit(place: Place) -> None:
     await place.assign("openai:a")
-    async with place.running("extractor", **{"KEEPSAKE_DAILY_TOKEN_LIMIT": "1"}):
+    limited = {"KEEPSAKE_DAILY_TOKEN_LIMIT": "1"}
+    async with place.running("extractor", **limited):
         assert await place.extracted_by(uuid4().hex) == "openai:a"
         [held] = requests(uuid4().hex, 1)
         await place.deployment.ask(held)
