@@ -21,6 +21,7 @@ SUMMARIES = (
 )
 TERMS = ("부산 언니", "wine Portugal", "강아지 보리")
 PAIR = f"/v1/users/{quote(USER, safe='')}/characters/mina"
+TASKS = "/v1/admin/tasks"
 ASKED = {"user_id": USER, "character_ids": ["mina"], "explain": True}
 
 
@@ -123,6 +124,32 @@ async def test_what_is_published_is_in_the_log_and_flush_names_its_end(world: Wo
     flush = parse_command(told.value)
     assert isinstance(flush, Flush)
     assert (flush.command_id, flush.chat_offset) == (flushed["command_id"], second["offset"] + 1)
+
+
+async def test_the_models_of_tasks_are_assigned(world: World) -> None:
+    change = {"task": "consolidation", "model": "openai:local:8b", "fallback": "offline:keepsake-rules"}
+    async with world.served() as client:
+        answer = await client.put(TASKS, json=change)
+        assert answer.status_code == 200
+    async with world.served() as client:
+        tasks = {one["task"]: one for one in (await client.get(TASKS)).json()["tasks"]}
+    assert {name: tasks["consolidation"][name] for name in change} == change
+    assert (tasks["consolidation"]["assigned_by"], tasks["insight"]["source"]) == ("api", "default")
+
+
+async def test_it_starts_and_serves_without_postgresql(world: World, own_engines: LocalEngines) -> None:
+    own_engines.stop_postgres()
+    try:
+        async with world.served() as client:
+            body = (await client.post("/v1/recall", json={**ASKED, "query": "wine"})).json()
+            assert (body["degraded"], body["memories"]) == ("index_unavailable", [])
+            refused = await client.get(TASKS)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+            await asyncio.to_thread(own_engines.start_postgres)
+            await ready(client)
+            assert (await client.get(TASKS)).status_code == 200
+    finally:
+        own_engines.start_postgres()
 
 
 async def test_it_serves_whatever_is_away_and_recovers(world: World, own_engines: LocalEngines) -> None:
