@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,13 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from infra.providers import ProviderAccess
+from models.assignments import OFFLINE_MODEL
+from streams.assignments import default_assignments
+from streams.embedder import embedding_model
+from streams.provider_access import provider_access
 from streams.settings import Settings
+from streams.settings_report import settings_report
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("ledger", "extractor", "indexer", "recall")
@@ -56,9 +63,23 @@ def test_what_is_named_is_declared(compose: dict[str, Any]) -> None:
 
 
 def test_every_setting_exists(compose: dict[str, Any]) -> None:
-    known = {f"KEEPSAKE_{name.upper()}" for name in Settings.model_fields}
+    known = {setting.name for setting in settings_report(Settings())}
     for role in ("provision", *ROLES):
         assert set(compose["services"][role]["environment"]) <= known
+
+
+def test_left_out_settings_of_models_count_as_unset(
+    compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`${NAME:-}` gives an empty value: it must neither be refused nor taken for one."""
+    models = set(compose["x-models"])
+    for role in ("extractor", "indexer", "recall"):
+        assert models <= set(compose["services"][role]["environment"])
+    for name, value in compose["x-models"].items():
+        monkeypatch.setenv(name, re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", value))
+    assert {one.model for one in default_assignments(Settings()).values()} == {OFFLINE_MODEL}
+    assert embedding_model(Settings())[0] == "offline"
+    assert provider_access(Settings()) == ProviderAccess()
 
 
 def test_images_are_official_and_pinned(compose: dict[str, Any]) -> None:
