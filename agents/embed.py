@@ -17,7 +17,6 @@ from models.records import Record
 log = logging.getLogger(__name__)
 
 KEY_SECONDS = 30.0
-RETRY_SECONDS = (2.0, 4.0, 8.0)
 # A provider that asks for a longer pause gets it from the sweep: the log behind must not wait.
 MAX_RETRY_AFTER = 30.0
 # So many memories are embedded before their tokens are sent, and so long these wait.
@@ -50,7 +49,7 @@ class Embed:
         fault: Fault,
         *,
         key_seconds: float = KEY_SECONDS,
-        retry_seconds: Sequence[float] = RETRY_SECONDS,
+        retry_seconds: Sequence[float],
         tokens_wait: float = TOKENS_WAIT_SECONDS,
     ) -> None:
         self._embedding = embedding

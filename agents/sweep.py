@@ -15,9 +15,6 @@ from models.store_errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 30.0
-# What is younger is on its way through the log.
-SWEEP_AGE = timedelta(seconds=30)
 # A text that fails by itself is tried again after so long, then twice as long, and so on.
 RETRY_SECONDS = 300.0
 MAX_RETRY_SECONDS = 86_400.0
@@ -38,7 +35,8 @@ class Sweep:
     """Embeds what the provider was away for, and everything anew when the model is another now.
 
     `partitions` are those that this worker owns; nothing is done unless `quiet`, while the log still holds
-    vectors that the index has not read. `remaining` is told how many memories lack a vector.
+    vectors that the index has not read. What was stored within `age` is on its way through the log. `remaining`
+    is told how many memories lack a vector.
     """
 
     def __init__(
@@ -49,7 +47,7 @@ class Sweep:
         quiet: Callable[[], bool],
         remaining: Callable[[int], None],
         *,
-        age: timedelta = SWEEP_AGE,
+        age: timedelta,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -62,7 +60,7 @@ class Sweep:
         # By memory: how often its text failed by itself, and when it may be tried again.
         self._failing: dict[str, tuple[int, float]] = {}
 
-    async def run(self, seconds: float = SWEEP_SECONDS) -> None:
+    async def run(self, seconds: float) -> None:
         """Sweep every `seconds` until cancelled."""
         while True:
             await asyncio.sleep(seconds)

@@ -90,6 +90,15 @@ class Settings(BaseSettings):
         description="provider:model of embeddings, for the indexer and recall alike: gemini:…, openai:… or offline:…; "
         "unset: gemini:gemini-embedding-2-preview with GEMINI_API_KEY, else offline (R14)",
     )
+    embedding_retry_seconds: tuple[float, ...] = Field(
+        (2, 4, 8),
+        description="waits before a failed embedding is tried again, as JSON; then a sweep does it (R14)",
+    )
+    embedding_sweep_seconds: float = Field(
+        30,
+        gt=0,
+        description="how often memories without a vector are looked for, and how old these must be (R14)",
+    )
     candidates: int = Field(20, ge=1, description="candidates of each search path (R22)")
     memory_limit: int = Field(12, ge=1, description="most memories of one recall (R26)")
     decay_half_life: float = Field(40, gt=0, description="half-life of decay, in seq (R23)")

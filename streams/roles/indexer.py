@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from aiokafka import AIOKafkaProducer
 
@@ -87,7 +88,14 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str, embedder: Embed
             counters=counters,
         )
         index = Index(store, cipher, view, dead, counters, fault_point)
-        embed = Embed(embedding, progress, dead, counters, fault_point)
+        embed = Embed(
+            embedding,
+            progress,
+            dead,
+            counters,
+            fault_point,
+            retry_seconds=app.settings.embedding_retry_seconds,
+        )
         consume_batches(app, [CREATED], embed, concurrency=CONCURRENCY, limit=MAX_BATCH)
         consume_batches(app, [CREATED, EMBEDDED, CHANGED], index, concurrency=CONCURRENCY)
         app.first_positions = IndexPositions(app, index, store, progress)
@@ -98,8 +106,9 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str, embedder: Embed
             lambda: {tp.partition for tp in app.deliveries.positions() if tp.topic == CREATED},
             lambda: app.lag() <= QUIET_LAG,
             WITHOUT_VECTOR.set,
+            age=timedelta(seconds=app.settings.embedding_sweep_seconds),
         )
-        async with beside(app, view.run(), progress.run(), sweep.run()):
+        async with beside(app, view.run(), progress.run(), sweep.run(app.settings.embedding_sweep_seconds)):
             # Until the view has the keys that exist, every record would wait for one.
             await _caught_up_or_stopping(view, app)
             yield

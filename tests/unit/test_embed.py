@@ -235,7 +235,9 @@ async def test_the_pause_that_the_provider_asks_for_is_kept(monkeypatch: pytest.
 
     monkeypatch.setattr("agents.embed.asyncio.sleep", sleep)
     world = World(Provider(failures=2, retry_after=17))
-    world.embed = Embed(world.embedding, world.progress, world.dead, world.counts, lambda _: None)
+    world.embed = Embed(
+        world.embedding, world.progress, world.dead, world.counts, lambda _: None, retry_seconds=(2, 4, 8)
+    )
     await world.embed.handle_batch([record(1)])
     assert pauses == [17, 17]
     world.provider.failures, world.provider.retry_after = 9, 3_600
@@ -336,7 +338,7 @@ def sweep(
     remaining: Callable[[int], None] = lambda _: None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Sweep:
-    return Sweep(store, world.embedding, lambda: {0}, quiet, remaining, clock=clock)
+    return Sweep(store, world.embedding, lambda: {0}, quiet, remaining, age=timedelta(), clock=clock)
 
 
 async def test_a_sweep_embeds_all_and_failing_texts_do_not_block_it() -> None:
