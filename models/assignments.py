@@ -12,8 +12,8 @@ OFFLINE = "offline"
 OFFLINE_RULES = "keepsake-rules"
 DEFAULT_GEMINI = "gemini-2.5-flash"
 
-# Names hold colons and slashes: llama3.1:8b, meta-llama/Llama-3.1-8B, anthropic.claude-…-v1:0.
-_NAME = re.compile(r"[^\s\x00-\x20\x7f]{1,256}")
+# llama3.1:8b, meta-llama/Llama-3.1-8B, anthropic.claude-…-v1:0: what may become part of an address.
+_NAME = re.compile(r"(?!.*\.\.)(?=.{1,256}$)[\w.:@+-]+(?:/[\w.:@+-]+)*")
 
 
 class InvalidAssignment(ValueError):

@@ -1,9 +1,12 @@
 """References to models, assignments, who makes which attempt, and the default."""
 
+from collections.abc import Callable
+
 import pytest
 
 from infra.offline_extractor.provider import OFFLINE_MODEL as OFFLINE_NAME
-from infra.providers import MODEL_PROVIDERS
+from infra.providers import MODEL_PROVIDERS, ProviderNotConfigured
+from infra.providers.access import checked_model
 from models.assignments import (
     OFFLINE,
     OFFLINE_MODEL,
@@ -44,12 +47,27 @@ def test_a_reference_is_read_and_written_alike(text: str) -> None:
         "openai:a b",
         "openai:a\n",
         f"openai:{'x' * 257}",
+        "openai:a/../b",
+        "openai:/a",
+        "openai:a?b",
     ],
 )
 def test_what_is_no_reference_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidAssignment, match="provider:model") as refused:
         ModelRef.parse(text)
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a/../b", "/a", "a?b", "a b", "x" * 257, "x" * 256, "llama3.1:8b", "a/b:c"])
+def test_a_name_is_taken_here_if_it_can_be_opened(name: str) -> None:
+    def taken(check: Callable[[str], object]) -> bool:
+        try:
+            check(name)
+        except (InvalidAssignment, ProviderNotConfigured):
+            return False
+        return True
+
+    assert taken(lambda name: ModelRef.parse(f"openai:{name}")) == taken(checked_model)
 
 
 def test_there_is_one_offline_model() -> None:
