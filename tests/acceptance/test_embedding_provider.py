@@ -4,7 +4,7 @@ import asyncpg
 import httpx
 import pytest
 
-from infra.engines import free_port
+from infra.engines.processes import free_port
 from infra.offline_embedder import OFFLINE_MODEL
 from streams.settings import Settings
 from tests.acceptance.embedding_server import EmbeddingServer
