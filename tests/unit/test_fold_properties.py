@@ -7,6 +7,7 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.assignments import Assignment, ModelRef
 from models.ids import split_cast
 from models.records import Record
 from models.rules import Rules
@@ -115,13 +116,15 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    said=talks, answers=st.lists(st.sampled_from(("memory", "nothing", "failed")), min_size=1), random=seeds
+    said=talks,
+    answers=st.lists(st.sampled_from(("memory", "nothing", "failed")), min_size=1),
+    fallback=st.sampled_from((None, ModelRef("openai", "b"))),
+    random=seeds,
 )
-def test_every_position_ends_in_one_window_whatever_the_model_does(
-    said: list[Talk],
-    answers: list[Answer],
-    random: Random,
+def test_every_position_ends_in_one_window_whatever_the_models_do(
+    said: list[Talk], answers: list[Answer], fallback: ModelRef | None, random: Random
 ) -> None:
+    assignment = Assignment("extraction", ModelRef("openai", "a"), fallback)
     ledger = Ledger(RULES)
     for record in records_of(said):
         ledger.fold([record])
@@ -129,7 +132,8 @@ def test_every_position_ends_in_one_window_whatever_the_model_does(
     while done < len(ledger.asked()) or _open(ledger):
         for request in ledger.asked()[done:]:
             answer = answers[done % len(answers)]
-            ledger.fold([result_record(ledger.requests, request, answer, offset, now)])
+            more = answer == "failed" and assignment.more_after(request.attempt, RULES.attempts)
+            ledger.fold([result_record(ledger.requests, request, answer, offset, now, more=more)])
             _one_open_request_a_character(ledger)
             done, offset = done + 1, offset + 1
         now += 10**9
