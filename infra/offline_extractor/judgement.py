@@ -29,7 +29,7 @@ MAX_PROMISE = 300
 # So many signs in one clause make a memory of a window.
 ENOUGH = 2
 # In games, riddles and roleplay "my name is Sir Ladle" is no fact.
-ENOUGH_IN_PLAY = 5
+ENOUGH_IN_PLAY = 6
 ENOUGH_TOGETHER = 4
 
 
