@@ -28,8 +28,7 @@ _NUMBER = re.compile("\\d|[一二三四五六七八九十百千]+[年月日時�
 MAX_PROMISE = 300
 # So many signs in one clause make a memory of a window.
 ENOUGH = 2
-# In games, riddles and roleplay "my name is Sir Ladle" is no fact.
-ENOUGH_IN_PLAY = 6
+ENOUGH_IN_PLAY = 5
 ENOUGH_TOGETHER = 4
 
 
@@ -78,8 +77,8 @@ def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -
 
 def _is_worth_it(spoken: Sequence[Clause], standing: Sequence[Clause]) -> bool:
     """Whether what stands is worth a memory: one clause says enough, and all together do."""
-    found = [_evidence(clause) for clause in standing]
     playing = any(game.search(clause.text) for clause in spoken for game in lexicon(clause.language).game)
+    found = [_evidence(clause, playing=playing) for clause in standing]
     needed = ENOUGH_IN_PLAY if playing else ENOUGH
     return max(found, default=0) >= needed and sum(found) >= ENOUGH_TOGETHER
 
@@ -109,13 +108,17 @@ def _without(clause: Clause, dates: Sequence[Dated]) -> list[Clause]:
     return [rest] if has_content(rest) else []
 
 
-def _evidence(clause: Clause) -> int:
-    """How much speaks for the clause being worth a memory, a point for each sign of it."""
+def _evidence(clause: Clause, *, playing: bool) -> int:
+    """How much speaks for the clause being worth a memory, a point for each sign of it.
+
+    In play a name or a trade belongs to the part: "my name is Sir Ladle".
+    """
     words = lexicon(clause.language)
+    known = clause.kind is not None and not (playing and clause.kind.name == "identity")
     said = set(nouns(clause.text))
     signs = (
-        clause.kind is not None,
-        clause.kind is not None,
+        known,
+        known,
         words.first_person.search(clause.full),
         words.past.search(clause.text),
         words.future.search(clause.text),
