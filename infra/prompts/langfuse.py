@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 60.0
 FETCH_SECONDS = 5
+FIRST_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class LangfusePrompts:
             self._asked[name] = self._clock()
             self._fetches[name] = asyncio.create_task(self._fetch(name))
         if name not in self._seen and (fetch := self._fetches.get(name)) is not None and first:
-            await asyncio.shield(fetch)
+            # Not for long: the SDK tries a registry that fails again by itself.
+            await asyncio.wait([fetch], timeout=FIRST_SECONDS)
         return self._seen.get(name) or file_prompt(name)
 
     async def close(self) -> None:
