@@ -151,7 +151,8 @@ async def _latencies(system: System, rounds: int) -> list[float]:
     try:
         for number in range(rounds):
             user = f"latency-{number}"
-            for turn, one in enumerate(conversation(user, ["A"], 5)):
+            # Words of its own: the embedder remembers the texts that it has seen.
+            for turn, one in enumerate(conversation(user, ["A"], 5, word=f"in year {number}")):
                 value = {
                     "message_id": f"{user}-{turn}",
                     "user_id": user,
