@@ -113,7 +113,7 @@ def _clause(index: int, start: int, text: str, asked: bool, words: Lexicon) -> C
         return made("empty", start, text)
     if words.abandoned.search(text):
         return made("abandoned", start, text)
-    if asked or words.question.search(text):
+    if asked or words.question.search(text) or words.request.search(text):
         return made("question", start, text)
     if _supposed(text, words):
         return made("supposed", start, text)

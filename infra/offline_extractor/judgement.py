@@ -30,6 +30,8 @@ MAX_PROMISE = 300
 ENOUGH = 2
 ENOUGH_IN_PLAY = 5
 ENOUGH_TOGETHER = 4
+# Of Japanese nouns those in hiragana are not seen.
+ENOUGH_NAMED = {"ko": 4, "en": 4, "ja": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,9 @@ class Statement:
         return text + self.clause.full[at:]
 
 
-def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -> list[Clause]:
+def kept_statements(
+    spoken: Sequence[Clause], answers: Set[int] = frozenset(), asked: Set[int] = frozenset()
+) -> list[Clause]:
     """The statements worth keeping, in order; none if all together they say too little for a memory.
 
     `answers` are the indexes of messages that follow one of the character's: a no that opens such a
@@ -72,15 +76,28 @@ def kept_statements(spoken: Sequence[Clause], answers: Set[int] = frozenset()) -
             standing.append(clause)
     dreams = dreamt(spoken)
     standing = [clause for clause in settled(spoken, standing) if clause not in dreams]
-    return standing if _is_worth_it(spoken, standing) else []
+    return standing if _is_worth_it(spoken, standing, asked) else []
 
 
-def _is_worth_it(spoken: Sequence[Clause], standing: Sequence[Clause]) -> bool:
-    """Whether what stands is worth a memory: one clause says enough, and all together do."""
+def _is_worth_it(spoken: Sequence[Clause], standing: Sequence[Clause], asked: Set[int]) -> bool:
+    """Whether what stands is worth a memory.
+
+    One clause says more than enough, or enough with the others; and where it says little more, enough is
+    named in all.
+    """
     playing = any(game.search(clause.text) for clause in spoken for game in lexicon(clause.language).game)
-    found = [_evidence(clause, playing=playing) for clause in standing]
+    found = [
+        _evidence(clause, playing=playing) + (clause.opens and clause.index in asked and has_content(clause))
+        for clause in standing
+    ]
     needed = ENOUGH_IN_PLAY if playing else ENOUGH
-    return max(found, default=0) >= needed and sum(found) >= ENOUGH_TOGETHER
+    best = max(found, default=0)
+    if not standing:
+        return False
+    named = {noun for clause in standing for noun in nouns(clause.text)}
+    if best <= needed + 1 and len(named) < ENOUGH_NAMED[standing[0].language]:
+        return False
+    return best > needed or (best == needed and sum(found) >= ENOUGH_TOGETHER)
 
 
 def _take_back(standing: list[Clause], by: Clause, kinds: Set[str]) -> bool:
@@ -126,7 +143,8 @@ def _evidence(clause: Clause, *, playing: bool) -> int:
         len(said) >= 2,
         len(said) >= 4,
     )
-    return sum(map(bool, signs))
+    # "So hungry, raining again": true for an hour.
+    return sum(map(bool, signs)) - bool(words.passing.search(clause.text))
 
 
 def has_content(clause: Clause) -> bool:

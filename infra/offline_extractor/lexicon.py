@@ -47,6 +47,9 @@ class Lexicon:
     fantasy_end: Pattern
     past: Pattern
     first_person: Pattern
+    request: Pattern
+    passing: Pattern
+    vow: Pattern
     game: tuple[Pattern, ...]
     joke: Pattern
     promise: Pattern
@@ -99,6 +102,9 @@ def lexicon(language: Language) -> Lexicon:
         fantasy_end=_any(data["fantasy_end"]),
         past=_any(data["past"]),
         first_person=_any(data["first_person"]),
+        request=_any(data["request"]),
+        passing=_any(data["passing"]),
+        vow=_any(data["vow"]),
         # One by one: a back reference counts the groups of its own pattern.
         game=tuple(re.compile(pattern, re.IGNORECASE) for pattern in data["game"]),
         joke=_any(data["joke"]),

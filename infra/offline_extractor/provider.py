@@ -51,10 +51,13 @@ def answer(request: WindowRequest) -> dict[str, object]:
     language = _language(m.text for _, m in users)
     spoken = [clause for i, m in users for clause in clauses(i, m.text, language_of(m.text) or language)]
     promises = _promises(request)
-    kept = kept_statements(spoken, _answers(request))
-    if not kept and not promises:
-        return {"nothing": True}
+    kept = kept_statements(spoken, _answers(request), _asked(request))
     days = {i: _day(m) for i, m in enumerate(request.messages)}
+    if not kept:
+        # "I'll suggest it" to a joke is none; by itself a promise counts where it is a vow, or has its day.
+        promises = [p for p in promises if _is_binding(p[2], days[p[0]])]
+        if not promises:
+            return {"nothing": True}
     statements = [Statement(c, _dates(c, days[c.index])) for c in kept]
     return {
         "summary": _summary(statements, promises),
@@ -118,6 +121,22 @@ def _language(texts: Iterable[str]) -> Language:
 def _answers(request: WindowRequest) -> set[int]:
     """The indexes of messages right after one of a character's."""
     return {i + 1 for i, m in enumerate(request.messages) if m.role == "assistant"}
+
+
+def _is_binding(text: str, said: date) -> bool:
+    language = language_of(text)
+    return language is not None and bool(
+        lexicon(language).vow.search(text) or find_dates(text, said, language, "ahead")
+    )
+
+
+def _asked(request: WindowRequest) -> set[int]:
+    """The indexes of messages right after a question of a character's."""
+    return {
+        i + 1
+        for i, m in enumerate(request.messages)
+        if m.role == "assistant" and m.text.rstrip().endswith(("?", "？"))
+    }
 
 
 def _dates(clause: Clause, said: date) -> tuple[Dated, ...]:
