@@ -1,12 +1,11 @@
 """An embedding model behind an OpenAI-compatible server of our own, which can be away."""
 
-import asyncio
 import hashlib
-import threading
-from types import TracebackType
 
 import numpy as np
 from aiohttp import web
+
+from tests.acceptance.local_server import LocalServer
 
 DIMENSIONS = 768
 
@@ -22,49 +21,17 @@ def vector_of(text: str) -> list[float]:
     return vector
 
 
-class EmbeddingServer:
-    """A server in a thread; `status` other than 200 answers with that. `texts` counts what was embedded."""
+class EmbeddingServer(LocalServer):
+    """`status` other than 200 answers with that. `texts` counts what was embedded."""
+
+    path = "/embeddings"
 
     def __init__(self) -> None:
+        super().__init__()
         self.status = 200
         self.texts = 0
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._over = asyncio.Event()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: self._loop.run_until_complete(self._serve()), daemon=True
-        )
 
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def __enter__(self) -> "EmbeddingServer":
-        self._thread.start()
-        assert self._ready.wait(20), "the server did not start"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(20)
-
-    async def _serve(self) -> None:
-        application = web.Application(client_max_size=8 << 20)
-        application.router.add_post("/v1/embeddings", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        assert site._server is not None
-        self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # asyncio's server
-        self._ready.set()
-        await self._over.wait()
-        await runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         body = await request.json()
         if self.status != 200:
             return web.json_response({"error": {"message": "no"}}, status=self.status)

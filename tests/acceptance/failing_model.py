@@ -1,16 +1,15 @@
 """A model behind an OpenAI-compatible server of our own that fails in every way of R10, as often as it is told."""
 
-import asyncio
 import json
 import random
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
+
+from tests.acceptance.local_server import LocalServer
 
 TALK = re.compile(r"<(data-[0-9a-f]+)>\n(.*?)\n</\1>", re.DOTALL)
 # Whatever a window with this word holds, the model finds nothing worth keeping in it.
@@ -74,53 +73,19 @@ STATUS = {"429": 429, "429 for a while": 429, "500": 500, "503": 503, "400": 400
 WAYS = (*BROKEN, *STATUS, "hang", "cut off", "no choice", "no JSON at all")
 
 
-class FailingModel:
-    """A server in a thread. `share` of the calls fail, each way as often as any other; 0 heals it."""
+class FailingModel(LocalServer):
+    """`share` of the calls fail, each way as often as any other; 0 heals it."""
+
+    path = "/chat/completions"
 
     def __init__(self, share: float, seed: int = 1) -> None:
+        super().__init__()
         self.share = share
         self.calls = 0
         self.failures: Counter[str] = Counter()
         self._random = random.Random(seed)  # noqa: S311  # the same failures in every run
-        self._loop = asyncio.new_event_loop()
-        self._over = asyncio.Event()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.port = 0
 
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def __enter__(self) -> "FailingModel":
-        self._thread.start()
-        assert self._ready.wait(20), "the model did not start"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(20)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-
-    async def _serve(self) -> None:
-        application = web.Application(client_max_size=8 << 20)
-        application.router.add_post("/v1/chat/completions", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        assert site._server is not None
-        self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # asyncio's server
-        self._ready.set()
-        await self._over.wait()
-        await runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         answer = good_answer(body["messages"][-1]["content"])
         self.calls += 1
@@ -141,7 +106,7 @@ class FailingModel:
         if way == "no JSON at all":
             return web.Response(text="<html>oops</html>", content_type="application/json")
         if way == "hang":
-            await self._over.wait()
+            await self.over.wait()
             return web.Response()
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.content_length = 100_000
