@@ -1,11 +1,11 @@
 """Whether a model can be used as things are set: one small call, and what to do if it fails."""
 
 from agents.ports import ProviderError
-from infra.providers import ProviderNotConfigured, open_model
+from infra.providers import ProviderNotConfigured
 from models.answer import BadAnswer, find_answer
 from models.assignments import ModelRef
 from models.prompt import RenderedPrompt
-from streams.provider_access import provider_access
+from streams.model_factory import ask_once
 from streams.settings import Settings
 
 _PROMPT = RenderedPrompt(
@@ -24,7 +24,7 @@ _TOLD = {
     "timeout": "it did not answer in time: try again, or raise KEEPSAKE_MODEL_TIMEOUT_SECONDS",
     "rate_limited": "its provider refuses calls for now (rate or quota): try again later, or ask for a higher quota",
     "unavailable": "its provider cannot be reached, or is failing: check its base URL, and try again",
-    "refused": "it refused a harmless question: it is of no use for this",
+    "refused": "it refused to answer: choose a model, or an account, with a milder filter",
     "bad_request": "its provider does not take a request with a system prompt and a JSON schema for it",
     "unauthorized": "its provider does not take the key that is set",
     "unknown_model": "its provider does not know this model, or not with this key: check the name and the base URL",
@@ -38,16 +38,17 @@ async def model_problem(model: ModelRef, settings: Settings) -> str | None:
     if model.offline:
         return None
     try:
-        opened = open_model(model.provider, model.model, provider_access(settings))
+        completion = await ask_once(model, _PROMPT, settings)
+        find_answer(completion.text)
     except ProviderNotConfigured as error:
         return str(error)
-    try:
-        completion = await opened.complete(_PROMPT)
-        find_answer(completion.text)
     except ProviderError as error:
-        return f"{_TOLD.get(error.reason, 'the call failed')} ({error.reason})"
+        return explained(error)
     except BadAnswer as error:
         return f"it does not answer in JSON: choose a model that follows instructions ({error.reason})"
-    finally:
-        await opened.close()
     return None
+
+
+def explained(error: ProviderError) -> str:
+    """What a failed call means, and what to do; the subject is the model."""
+    return f"{_TOLD.get(error.reason, 'the call failed')} ({error.reason})"

@@ -1,18 +1,32 @@
-"""Opens the models that are assigned to extraction, and closes them at the end."""
+"""Opens models as things are set, and closes them: those assigned to extraction, or one for a single call."""
 
 from contextlib import AsyncExitStack
 from types import TracebackType
 
 from agents.assigned import NotConfigured
 from agents.extraction import PromptedExtraction
-from agents.ports import ExtractionProvider, Prompts, UsageMeter
+from agents.ports import Completion, ExtractionProvider, LanguageModel, Prompts, UsageMeter
 from infra.offline_extractor import OfflineExtractor
 from infra.prompts import LangfusePrompts
 from infra.providers import ProviderNotConfigured, open_model
 from models.assignments import ModelRef
+from models.prompt import RenderedPrompt
 from streams.prompts import open_prompts
 from streams.provider_access import provider_access
 from streams.settings import Settings
+
+
+async def ask_once(model: ModelRef, prompt: RenderedPrompt, settings: Settings) -> Completion:
+    """One call of a model that is not offline. Raises ProviderError, ProviderNotConfigured."""
+    opened = _open(model, settings)
+    try:
+        return await opened.complete(prompt)
+    finally:
+        await opened.close()
+
+
+def _open(model: ModelRef, settings: Settings) -> LanguageModel:
+    return open_model(model.provider, model.model, provider_access(settings))
 
 
 class ExtractionModels:
@@ -36,7 +50,7 @@ class ExtractionModels:
         if model.offline:
             return OfflineExtractor()
         try:
-            opened = open_model(model.provider, model.model, provider_access(self._settings))
+            opened = _open(model, self._settings)
             self._stack.push_async_callback(opened.close)
             return PromptedExtraction(self._open_prompts(), opened, self._meter)
         except ProviderNotConfigured as error:

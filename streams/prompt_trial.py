@@ -1,36 +1,39 @@
 """What `keepsake prompts try` does: one window's prompt, and with a model its answer, judged."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from agents.ports import Prompts
+from agents.ports import Prompts, ProviderError
 from infra.offline_extractor import OfflineExtractor
-from infra.providers import open_model
 from models.answer import BadAnswer
+from models.assignments import OFFLINE, OFFLINE_MODEL, InvalidAssignment, ModelRef
 from models.extraction import Judged, judge
 from models.ids import split_cast
 from models.messages import ChatMessage
 from models.prompt import RenderedPrompt, render_extraction
 from models.requests import WindowMessage, WindowRequest
 from streams.errors import Explained
-from streams.provider_access import provider_access
+from streams.model_check import explained
+from streams.model_factory import ask_once
 from streams.settings import Settings
 
 
 class TrialFailed(Explained):
-    """The conversation cannot be tried; the message says why."""
+    """The conversation cannot be tried; the message says why and what to do."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """A prompt, and what came of it. `raw` None: no model was asked; `problem`: why the answer was refused."""
+    """A prompt, and what came of it. `prompt` None: the rules take none; `raw` None: no model was asked.
+
+    `tokens` are those read and written; `problem` is why the answer was refused.
+    """
 
     prompt: RenderedPrompt | None
     raw: str | None = None
     tokens: tuple[int, int] = (0, 0)
     judged: Judged | None = None
     problem: str | None = None
-    dropped: dict[str, int] = field(default_factory=dict)
 
 
 def one_window(messages: Sequence[ChatMessage]) -> WindowRequest:
@@ -72,33 +75,35 @@ def one_window(messages: Sequence[ChatMessage]) -> WindowRequest:
 async def run_trial(
     request: WindowRequest, prompts: Prompts, name: str, model: str | None, settings: Settings
 ) -> Trial:
-    """Render; with a model ("provider:model") ask it once and judge what it answers.
+    """Render; with a model ("provider:model", or "offline") ask it once and judge what it answers.
 
-    Raises ProviderError, ProviderNotConfigured, TrialFailed.
+    Raises TrialFailed, ProviderNotConfigured; LookupError: no prompt of that name.
     """
     if model is None:
         return Trial(render_extraction(await prompts.get(name), request))
-    provider, _, model_name = model.partition(":")
-    if provider == "offline":
+    chosen = _model(model)
+    if chosen.offline:
         raw = (await OfflineExtractor().extract(request)).raw
-        return _judged(Trial(None, raw), raw, request)
-    if not model_name:
-        raise TrialFailed(f"{model!r} names no model: write provider:model, like gemini:gemini-2.5-flash")
+        return Trial(None, raw, (0, 0), *_judged(raw, request))
     prompt = render_extraction(await prompts.get(name), request)
-    opened = open_model(provider, model_name, provider_access(settings))
     try:
-        completion = await opened.complete(prompt)
-    finally:
-        await opened.close()
+        completion = await ask_once(chosen, prompt, settings)
+    except ProviderError as error:
+        raise TrialFailed(f"{chosen} cannot be used: {explained(error)}") from None
     tokens = (completion.input_tokens, completion.output_tokens)
-    return _judged(Trial(prompt, completion.text, tokens), completion.text, request)
+    return Trial(prompt, completion.text, tokens, *_judged(completion.text, request))
 
 
-def _judged(trial: Trial, raw: str, request: WindowRequest) -> Trial:
+def _model(text: str) -> ModelRef:
     try:
-        trial.judged = judge(raw, request)
+        return OFFLINE_MODEL if text == OFFLINE else ModelRef.parse(text)
+    except InvalidAssignment as error:
+        raise TrialFailed(str(error)) from None
+
+
+def _judged(raw: str, request: WindowRequest) -> tuple[Judged | None, str | None]:
+    """What is kept of an answer, or why it is refused."""
+    try:
+        return judge(raw, request), None
     except BadAnswer as error:
-        trial.problem = error.reason
-    else:
-        trial.dropped = dict(trial.judged.dropped)
-    return trial
+        return None, error.reason

@@ -79,7 +79,6 @@ def try_(
     Nothing is stored. The exit code is 1 if the answer would be refused.
     """
     settings = load_settings()
-    from agents.ports import ProviderError
     from models.messages import InvalidEvent
     from streams.prompt_trial import one_window, run_trial
     from streams.publish_file import read_message
@@ -105,8 +104,6 @@ def try_(
         trial = asyncio.run(run())
     except LookupError:
         fail(f"there is no prompt {name!r}")
-    except ProviderError as error:
-        fail(f"the provider failed: {error.reason}")
     _print(trial, as_json)
     if trial.problem:
         fail(f"this answer would be refused: {trial.problem}")
@@ -126,6 +123,7 @@ def _print(trial: "Trial", as_json: bool) -> None:
 
     memory = trial.judged.memory if trial.judged else None
     states = trial.judged.relationships if trial.judged else {}
+    dropped = dict(trial.judged.dropped) if trial.judged else {}
     if as_json:
         found = {
             "prompt": trial.prompt,
@@ -134,7 +132,7 @@ def _print(trial: "Trial", as_json: bool) -> None:
             "problem": trial.problem,
             "memory": memory.model_dump(mode="json") if memory else None,
             "relationships": {name: s.model_dump(mode="json") if s else None for name, s in states.items()},
-            "dropped": trial.dropped,
+            "dropped": dropped,
         }
         tell(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
         return
@@ -154,5 +152,5 @@ def _print(trial: "Trial", as_json: bool) -> None:
     for name, state in states.items():
         if state:
             tell(f"relationship state of {name}: {orjson.dumps(state.model_dump(mode='json')).decode()}")
-    if trial.dropped:
-        tell(f"dropped: {trial.dropped}")
+    if dropped:
+        tell(f"dropped: {dropped}")

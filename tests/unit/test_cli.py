@@ -210,9 +210,9 @@ def test_a_conversation_is_tried_without_a_model_and_offline(tmp_path: Path) -> 
     [
         ({"user_id": "another"}, (), "2 threads"),
         ({"role": "nobody"}, (), "line 3"),
-        ({}, ("--model", "gemini"), "names no model"),
+        ({}, ("--model", "gemini"), "provider:model"),
         ({}, ("--model", "gemini:gemini-2.5-flash"), "GEMINI_API_KEY"),
-        ({}, ("--model", "nobody:x"), "no provider"),
+        ({}, ("--model", "nobody:x"), "provider:model"),
         ({}, ("--name", "none"), "no prompt"),
     ],
 )
