@@ -1,6 +1,7 @@
 """`/v1/admin/tasks`: which model does which task (R9)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -60,24 +61,25 @@ def tasks_router(store: AssignmentStore, defaults: Mapping[Task, Assignment]) ->
     @router.get(PATH)
     async def get_tasks() -> TaskList:
         """Which model does which task; where none is assigned, the default as this service's settings say."""
-        try:
+        with _stored():
             return await standing()
-        except StoreUnavailable as error:
-            raise _unavailable(error) from None
 
     @router.put(PATH)
     async def put_task(change: TaskChange) -> TaskList:
         """Assign a model to a task; in effect within a minute, with nothing restarted."""
-        try:
+        with _stored():
             await store.assign(change.assignment(), WHO)
             return await standing()
-        except StoreUnavailable as error:
-            raise _unavailable(error) from None
 
     return router
 
 
-def _unavailable(error: StoreUnavailable) -> Problem:
-    return Problem(
-        503, f"PostgreSQL cannot be used ({error}). Try again in a moment.", headers={"Retry-After": "2"}
-    )
+@contextmanager
+def _stored() -> Iterator[None]:
+    """Where PostgreSQL is asked: 503 while it is away."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise Problem(
+            503, f"PostgreSQL cannot be used ({error}). Try again in a moment.", headers={"Retry-After": "2"}
+        ) from None
