@@ -12,12 +12,18 @@ OFFLINE = "offline"
 OFFLINE_RULES = "keepsake-rules"
 DEFAULT_GEMINI = "gemini-2.5-flash"
 
-# llama3.1:8b, meta-llama/Llama-3.1-8B, anthropic.claude-…-v1:0: what may become part of an address.
-_NAME = re.compile(r"(?!.*\.\.)(?=.{1,256}$)[\w.:@+-]+(?:/[\w.:@+-]+)*")
+MAX_MODEL_NAME = 256
+# llama3.1:8b, meta-llama/Llama-3.1-8B, anthropic.claude-…-v1:0.
+_NAME = re.compile(r"[\w.:@+-]+(?:/[\w.:@+-]+)*")
 
 
 class InvalidAssignment(ValueError):
     """What was given cannot be assigned; the message says how to write it, and repeats nothing of it."""
+
+
+def is_model_name(text: str) -> bool:
+    """Whether a text can be a model's name: it becomes part of an address."""
+    return len(text) <= MAX_MODEL_NAME and ".." not in text and _NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class ModelRef:
     def parse(cls, text: str) -> "ModelRef":
         """The reference as written. InvalidAssignment: it is none."""
         provider, colon, model = text.partition(":")
-        if not colon or provider not in PROVIDERS or not _NAME.fullmatch(model):
+        if not colon or provider not in PROVIDERS or not is_model_name(model):
             raise InvalidAssignment(
                 f"a model is written provider:model, the provider one of {', '.join(PROVIDERS)}: "
                 f"for example gemini:{DEFAULT_GEMINI}"
@@ -42,6 +48,7 @@ class ModelRef:
 
     @property
     def offline(self) -> bool:
+        """Whether no provider is called: no key, no cost."""
         return self.provider == OFFLINE
 
     def __str__(self) -> str:

@@ -1,11 +1,9 @@
 """What it takes to reach the providers: keys, addresses, limits."""
 
-import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-_MODEL_NAME = re.compile(r"[\w.:@+-]+(?:/[\w.:@+-]+)*")
-MAX_MODEL_NAME = 256
+from models.assignments import is_model_name
 
 
 class ProviderNotConfigured(Exception):
@@ -40,7 +38,10 @@ def required_key(key: str | None, provider: str, variable: str) -> str:
 
 
 def checked_url(url: str | None, default: str, variable: str) -> str:
-    """The base URL, or the vendor's own: given always, so that no SDK takes one from variables of its own."""
+    """The base URL, or the vendor's own: given always, so that no SDK takes one from variables of its own.
+
+    ProviderNotConfigured: it is no http or https address.
+    """
     if not url:
         return default
     try:
@@ -56,8 +57,8 @@ def checked_url(url: str | None, default: str, variable: str) -> str:
 
 
 def checked_model(model: str) -> str:
-    """The model's name, which becomes part of an address. ProviderNotConfigured: it cannot be one."""
-    if len(model) > MAX_MODEL_NAME or ".." in model or not _MODEL_NAME.fullmatch(model):
+    """The model's name. ProviderNotConfigured: it cannot be one."""
+    if not is_model_name(model):
         raise ProviderNotConfigured(
             f"{model[:80]!r} cannot be a model's name: use the one that its provider lists, like gemini-2.5-flash"
         )
