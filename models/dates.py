@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from typing import Literal
 
 from models.day_words import COUNTS, DAYS, FEASTS, MONTHS, UNIT_DAYS, UNIT_MONTHS, WEEKS, YEARS
-from models.language import Language
+from models.language import Language, language_of
 
 # Which way a day without a year or a week lies: what is told has been, what is planned is to come.
 Direction = Literal["past", "ahead", "near"]
@@ -194,14 +194,8 @@ Rule = tuple[re.Pattern[str], Resolve]
 
 def _any(words: dict[str, int] | dict[str, tuple[int, int]], language: Language) -> str:
     """The words of a language, longer ones first, as an alternative of a pattern."""
-    chosen = [word for word in words if _language(word) == language]
+    chosen = [word for word in words if language_of(word) == language]
     return "|".join(re.escape(word).replace(r"\ ", " ?") for word in sorted(chosen, key=len, reverse=True))
-
-
-def _language(word: str) -> Language:
-    if re.search("[가-힣]", word):
-        return "ko"
-    return "en" if word.isascii() else "ja"
 
 
 def _rules(language: Language) -> Iterator[Rule]:

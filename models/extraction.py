@@ -8,8 +8,8 @@ The answer is one JSON object, keys in camelCase or snake_case. Either `{"nothin
      "importance": 1–10, "searchTerms": ["…"], "involved": ["…"],
      "plans": [{"date": "2026-03-20" or "2026-03" or "2026", "text": "…"}],
      "date": "2026-03-02", "category": "…" or null,
-     "relationshipStates": {"<character>": {"summary", "formOfAddress", "tone", "currentState",
-                                            "unkeptPromises": [≤ 5], "limits": [≤ 5]}}}
+     "relationshipStates": [{"character": "…", "summary", "formOfAddress", "tone", "currentState",
+                             "unkeptPromises": [≤ 5], "limits": [≤ 5]}]}   or an object of them by character
 """
 
 import math
@@ -71,16 +71,15 @@ def judge(raw: str, request: WindowRequest, *, lenient: bool = False) -> Judged:
     instead, verbatim, and to take the other language.
     """
     data = find_answer(raw)
-    summary = data.get("summary")
     if _true(data.get("nothing")):
         if data.get("summary") or data.get("keydetails"):
             raise BadAnswer("contradictory")
         return Judged()
-    if not isinstance(summary, str) or not clean(summary):
+    summary = _text(data.get("summary"))
+    if not summary:
         raise BadAnswer("no_summary")
-    if len(clean(summary)) > MAX_SUMMARY:
+    if len(summary) > MAX_SUMMARY:
         raise BadAnswer("summary_too_long")
-    summary = clean(summary)
     if in_character(summary, request.messages):
         raise BadAnswer("in_character")
     dropped: Counter[str] = Counter()
