@@ -13,7 +13,7 @@ def open_prompts(settings: Settings) -> FilePrompts | LangfusePrompts:
     if not public or not secret:
         raise ProviderNotConfigured("Langfuse needs both LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY")
     access = LangfuseAccess(
-        public, secret.get_secret_value(), settings.langfuse_host, settings.langfuse_label
+        public, secret.get_secret_value(), settings.langfuse_host or None, settings.langfuse_label
     )
     try:
         return LangfusePrompts(access)

@@ -1,8 +1,8 @@
 """Langfuse as the registry of prompts, through its SDK; the files stand behind it (R9).
 
-A prompt is asked for in the background, never while a window waits: what was seen last answers until
-then, and the file before anything was seen. Text and chat prompts are taken; a chat prompt's messages before
-the last are the instructions. One that cannot be a prompt of ours is logged and passed over.
+A prompt is asked for in the background: what was seen last answers until then. Only the first time is the answer
+waited for, FIRST_SECONDS at most; without one the file answers. Text and chat prompts are taken; a chat prompt's
+messages before the last are the instructions. One that cannot be a prompt of ours is logged and passed over.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ from models.prompt import BadPrompt, Prompt, check_prompt
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 60.0
-FETCH_SECONDS = 5
 FIRST_SECONDS = 3.0
+# The SDK wants whole seconds.
+FETCH_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class LangfusePrompts:
         self._fetches: dict[str, asyncio.Task[None]] = {}
 
     async def get(self, name: str) -> Prompt:
-        """The prompt as last seen; the first time, what the registry says within its time limit."""
+        """The prompt as last seen, else the file's. LookupError: neither is there."""
         first = name not in self._asked
         if first or self._clock() - self._asked[name] >= self._refresh_seconds:
             self._asked[name] = self._clock()
             self._fetches[name] = asyncio.create_task(self._fetch(name))
-        if name not in self._seen and (fetch := self._fetches.get(name)) is not None and first:
+        if first:
             # Not for long: the SDK tries a registry that fails again by itself.
-            await asyncio.wait([fetch], timeout=FIRST_SECONDS)
+            await asyncio.wait([self._fetches[name]], timeout=FIRST_SECONDS)
         return self._seen.get(name) or file_prompt(name)
 
     async def close(self) -> None:
