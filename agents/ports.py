@@ -97,7 +97,9 @@ class UsageMeter(Protocol):
         """Return when a call of the task may be made; waits, for hours if need be, while the limit is reached."""
         ...
 
-    def add(self, provenance: Provenance, completion: Completion) -> None: ...
+    def add(self, provenance: Provenance, completion: Completion) -> None:
+        """Count a call that was answered; no I/O, so that counting never fails it."""
+        ...
 
 
 class ProviderError(Exception):
@@ -116,7 +118,7 @@ class ProviderError(Exception):
 
 
 class Embedder(Protocol):
-    """Turns text into L2-normalised vectors of `dimensions` floats (R14)."""
+    """Turns text into L2-normalised vectors of `dimensions` floats (R14). Raises ProviderError."""
 
     provider: str
     model: str
@@ -127,7 +129,9 @@ class Embedder(Protocol):
         """One vector a text, in order; None for a text that failed by itself."""
         ...
 
-    async def embed_query(self, text: str) -> list[float]: ...
+    async def embed_query(self, text: str) -> list[float]:
+        """The vector of what is searched for, which some models embed in another way than what is found."""
+        ...
 
     async def close(self) -> None: ...
 

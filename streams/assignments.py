@@ -74,6 +74,7 @@ class AssignmentWatch:
         self._away = False
 
     def current(self, task: Task) -> Assignment:
+        """The assignment as last seen."""
         return self._current[task]
 
     async def run(self) -> None:

@@ -1,8 +1,7 @@
 """Claude as a language model, directly or through Amazon Bedrock (bedrock.py), with the anthropic SDK.
 
-The answer is the input of a tool that the model is made to use. The SDK's own structured output takes a part of JSON
-Schema only, without objects whose keys are not known before (relationship states, by character); a tool takes all,
-from every model.
+The answer is the input of a tool that the model is made to use. The API's structured output takes a part of JSON
+Schema only, from newer models only; a tool takes all of it, from every model.
 
 | Claude's answer | here |
 |---|---|

@@ -40,6 +40,7 @@ class GeminiEmbedder:
         return await embed_all(texts, partial(self._request, "RETRIEVAL_DOCUMENT"))
 
     async def embed_query(self, text: str) -> list[float]:
+        """The vector of a query."""
         return await embed_one(text, partial(self._request, "RETRIEVAL_QUERY"))
 
     async def close(self) -> None:

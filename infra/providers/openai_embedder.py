@@ -32,6 +32,7 @@ class OpenAIEmbedder:
         return await embed_all(texts, self._request)
 
     async def embed_query(self, text: str) -> list[float]:
+        """The vector of a query."""
         return await embed_one(text, self._request)
 
     async def close(self) -> None:
