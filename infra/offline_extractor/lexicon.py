@@ -42,6 +42,7 @@ class Lexicon:
     choice: Pattern
     deliberation: Pattern
     decision: Pattern
+    undecided: Pattern
     evaluation: Pattern
     fantasy: Pattern
     fantasy_end: Pattern
@@ -97,6 +98,7 @@ def lexicon(language: Language) -> Lexicon:
         choice=_any(data["choice"]),
         deliberation=_any(data["deliberation"]),
         decision=_any(data["decision"]),
+        undecided=_any(data["undecided"]),
         evaluation=_any(data["evaluation"]),
         fantasy=_any(data["fantasy"]),
         fantasy_end=_any(data["fantasy_end"]),

@@ -14,25 +14,39 @@ def settled(spoken: Sequence[Clause], standing: Sequence[Clause]) -> list[Clause
     Options are what clauses of weighing name. Chosen are those that a statement of decision names; what
     was told of an option before it was weighed, stays.
     """
+    standing = _without_open_questions(spoken, standing)
     options: dict[str, tuple[int, int]] = {}
     weighing = [clause for clause in spoken if _weighs(clause)]
     for clause in weighing:
         for noun in _nouns(clause):
-            options.setdefault(noun, (clause.index, clause.start))
+            options.setdefault(noun, _place(clause))
     if not weighing:
         return list(standing)
-    first = (weighing[0].index, weighing[0].start)
+    first = _place(weighing[0])
     decided = [clause for clause in standing if _decides(clause)]
     chosen = {option for clause in decided for option in _named(clause, options)}
     kept = []
     for clause in standing:
         if clause not in decided:
-            named = {o for o in _named(clause, options) if (clause.index, clause.start) >= options[o]}
-            judged = (clause.index, clause.start) >= first and _judges(clause)
+            named = {o for o in _named(clause, options) if _place(clause) >= options[o]}
+            judged = _place(clause) >= first and _judges(clause)
             if clause in weighing or judged or not named <= chosen:
                 continue
         kept.append(clause)
     return kept
+
+
+def _without_open_questions(spoken: Sequence[Clause], standing: Sequence[Clause]) -> list[Clause]:
+    """Without what was said between "I can't decide" and the decision: candidates, their prices, their flaws."""
+    open_from = next((_place(c) for c in spoken if lexicon(c.language).undecided.search(c.text)), None)
+    if open_from is None:
+        return list(standing)
+    closed = next((_place(c) for c in standing if _place(c) > open_from and _decides(c)), None)
+    return [c for c in standing if _place(c) < open_from or (closed is not None and _place(c) >= closed)]
+
+
+def _place(clause: Clause) -> tuple[int, int]:
+    return clause.index, clause.start
 
 
 def _weighs(clause: Clause) -> bool:
