@@ -22,7 +22,7 @@ class RankingRules:
     k: int = 60
     slot_importance: int = 6
     slots: int = 2
-    bar: float = 0.5
+    bar: float = 0.65
 
 
 @dataclass(frozen=True, slots=True)

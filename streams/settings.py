@@ -107,7 +107,7 @@ class Settings(BaseSettings):
     slot_importance: int = Field(6, ge=1, le=10, description="importance that qualifies for a slot (R26)")
     slots: int = Field(2, ge=0, description="reserved importance slots (R26)")
     latest_bar: float = Field(
-        0.5,
+        0.65,
         ge=0,
         le=1,
         description="where the subject of a query ends in mode latest: 0 weakest, 1 best (R20)",
