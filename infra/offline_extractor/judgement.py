@@ -30,6 +30,8 @@ MAX_PROMISE = 300
 ENOUGH = 2
 ENOUGH_IN_PLAY = 5
 ENOUGH_TOGETHER = 4
+# What is not about the one who says it ("humanity peaked") is little evidence, unless it is of a weighty kind.
+IMPERSONAL, WEIGHTY = 1, 5
 # Of Japanese nouns those in hiragana are not seen.
 ENOUGH_NAMED = {"ko": 4, "en": 4, "ja": 3}
 
@@ -144,7 +146,9 @@ def _evidence(clause: Clause, *, playing: bool) -> int:
         len(said) >= 4,
     )
     # "So hungry, raining again": true for an hour.
-    return sum(map(bool, signs)) - bool(words.passing.search(clause.text))
+    found = sum(map(bool, signs)) - bool(words.passing.search(clause.text))
+    told = words.first_person.search(clause.full) or words.dropped_person.search(clause.text)
+    return found if told or (known and clause.importance >= WEIGHTY) else min(found, IMPERSONAL)
 
 
 def has_content(clause: Clause) -> bool:

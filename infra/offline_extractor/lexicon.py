@@ -48,6 +48,7 @@ class Lexicon:
     fantasy_end: Pattern
     past: Pattern
     first_person: Pattern
+    dropped_person: Pattern
     request: Pattern
     passing: Pattern
     vow: Pattern
@@ -104,6 +105,7 @@ def lexicon(language: Language) -> Lexicon:
         fantasy_end=_any(data["fantasy_end"]),
         past=_any(data["past"]),
         first_person=_any(data["first_person"]),
+        dropped_person=_any(data["dropped_person"]),
         request=_any(data["request"]),
         passing=_any(data["passing"]),
         vow=_any(data["vow"]),
