@@ -10,10 +10,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from infra.prompts import FilePrompts
 from infra.providers import ProviderAccess
 from models.assignments import OFFLINE_MODEL
 from streams.assignments import default_assignments
 from streams.embedder import embedding_model
+from streams.prompts import open_prompts
 from streams.provider_access import provider_access
 from streams.settings import Settings
 from streams.settings_report import settings_report
@@ -75,11 +77,15 @@ def test_left_out_settings_of_models_count_as_unset(
     models = set(compose["x-models"])
     for role in ("extractor", "indexer", "recall"):
         assert models <= set(compose["services"][role]["environment"])
-    for name, value in compose["x-models"].items():
-        monkeypatch.setenv(name, re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", value))
+    for name, value in compose["services"]["extractor"]["environment"].items():
+        if left_out := re.fullmatch(r"\$\{\w+:-(.*)\}", value):
+            monkeypatch.setenv(name, left_out[1])
     assert {one.model for one in default_assignments(Settings()).values()} == {OFFLINE_MODEL}
     assert embedding_model(Settings())[0] == "offline"
     assert provider_access(Settings()) == ProviderAccess()
+    assert isinstance(open_prompts(Settings()), FilePrompts)
+    deadline = Settings.model_fields["extraction_deadline_seconds"].default
+    assert Settings().extraction_deadline_seconds == deadline
 
 
 def test_images_are_official_and_pinned(compose: dict[str, Any]) -> None:
