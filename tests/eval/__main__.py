@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -34,7 +35,10 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier report to compare with")
-    parser.add_argument("--url", help="a running service instead of one of its own (with --token)")
+    parser.add_argument(
+        "--url",
+        help="a running service (with --token) instead of one of its own; `keepsake status` must know it",
+    )
     parser.add_argument("--token")
     parser.add_argument("--show", action="store_true", help="list every probe that failed")
     return parser.parse_args()
@@ -55,11 +59,11 @@ def main() -> int:
         tell("no scenario matches")
         return 2
     began = time.monotonic()
+    model = f"the model assigned at {options.url}" if options.url else options.provider
     try:
         if options.url:
-            scores = asyncio.run(
-                Run(System(options.url, options.token or "", {}), tell).play(chosen, everything)
-            )
+            running = System(options.url, options.token or "", dict(os.environ))
+            scores = asyncio.run(Run(running, tell).play(chosen, everything))
         else:
             with started(tell, {"KEEPSAKE_EXTRACTION_MODEL": options.provider}) as system:
                 scores = asyncio.run(Run(system, tell).play(chosen, everything))
@@ -67,7 +71,7 @@ def main() -> int:
         tell(f"eval: {error}")
         return 1
     print(table(scores, before))
-    print(f"\n{len(scores)} scenarios in {time.monotonic() - began:.0f} s, {options.provider}")
+    print(f"\n{len(scores)} scenarios in {time.monotonic() - began:.0f} s, {model}")
     if options.show:
         show(scores)
     if options.json:

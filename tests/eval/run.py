@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,20 +69,25 @@ def started(tell: Tell, settings: dict[str, str]) -> Iterator[System]:
 
 
 class Run:
-    """One run over some scenarios; every scenario is a user of its own."""
+    """One run over some scenarios, once; every scenario is a user of its own."""
 
     def __init__(self, system: System, tell: Tell) -> None:
         self._system = system
         self._tell = tell
         self._name = f"{int(time.time()):x}"
+        self._client = httpx.AsyncClient(
+            base_url=system.url,
+            headers={"Authorization": f"Bearer {system.token}"},
+            timeout=120,
+            trust_env=False,
+        )
 
     async def play(
         self, scenarios: Sequence[Scenario], all_scenarios: Sequence[Scenario]
     ) -> list[ScenarioScore]:
         """Score `scenarios`; background windows come from `all_scenarios`."""
         behind = backgrounds(all_scenarios)
-        async with self._client() as client:
-            self._client_ = client
+        async with self._client:
             messages = [self._messages(s, behind[s.id]) for s in scenarios]
             self._tell(f"Publishing {sum(map(len, messages))} messages of {len(scenarios)} users")
             room = asyncio.Semaphore(PUBLISHERS)
@@ -169,14 +174,14 @@ class Run:
 
     async def _thread(self, scenario: Scenario, room: asyncio.Semaphore) -> dict[str, Any]:
         async with room:
-            answer = await self._client_.get(self._pair(scenario))
+            answer = await self._client.get(self._pair(scenario))
         answer.raise_for_status()
         threads = [t for t in answer.json()["threads"] if set(t["character_ids"]) == set(scenario.characters)]
         return threads[0] if threads else {"covered_position": 0, "last_position": 0, "parked": 0}
 
     async def _ask(self, scenario: Scenario) -> ScenarioScore:
         probes = [await self._probe(scenario, probe) for probe in scenario.probes]
-        answer = await self._client_.get(f"{self._pair(scenario)}/memories")
+        answer = await self._client.get(f"{self._pair(scenario)}/memories")
         answer.raise_for_status()
         left = len(answer.json()["memories"]) if scenario.nothing_to_keep else 0
         return scenario_score(scenario, left, probes)
@@ -198,19 +203,11 @@ class Run:
         return f"/v1/users/{quote(self.user(scenario), safe='')}/characters/{quote(scenario.characters[0], safe='')}"
 
     async def _post(self, path: str, body: object) -> dict[str, Any]:
-        answer = await self._client_.post(path, json=body)
+        answer = await self._client.post(path, json=body)
         if answer.is_error:
             raise EvalFailed(f"{path} answers {answer.status_code}: {answer.text[:300]}")
         result: dict[str, Any] = answer.json()
         return result
-
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
-        headers = {"Authorization": f"Bearer {self._system.token}"}
-        async with httpx.AsyncClient(
-            base_url=self._system.url, headers=headers, timeout=120, trust_env=False
-        ) as client:
-            yield client
 
 
 def _run(environment: dict[str, str], *arguments: str) -> str:
