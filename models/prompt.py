@@ -15,8 +15,9 @@ from typing import Any
 from models.quotes import USER, speaker_of
 from models.requests import WindowMessage, WindowRequest
 
-MARK = re.compile(r"^=== user ===[ \t]*\n", re.MULTILINE)
-_PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+# A registry may keep the line ends of the browser that the text was typed in.
+MARK = re.compile(r"^=== user ===[ \t\r]*\n", re.MULTILINE)
+_PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 PLACES = frozenset({"fence", "today", "zone", "cast", "relationship_states", "talk"})
 NEEDED = frozenset({"fence", "talk", "relationship_states", "today"})
 MAX_PROMPT = 100_000
@@ -52,7 +53,7 @@ def content_version(text: str) -> str:
 
 
 def check_prompt(text: str) -> None:
-    """BadPrompt: no mark or two, a place that is missing or unknown, data that is not fenced, or too long."""
+    """BadPrompt: no mark or two, a place missing or unknown, data unfenced or among the instructions, too long."""
     if len(text) > MAX_PROMPT:
         raise BadPrompt(f"a prompt has at most {MAX_PROMPT} characters")
     if len(MARK.findall(text)) != 1:
@@ -62,7 +63,10 @@ def check_prompt(text: str) -> None:
         raise BadPrompt(f"these places are missing: {', '.join(sorted(missing))}")
     if unknown := places - PLACES:
         raise BadPrompt(f"these places are not known: {', '.join(sorted(unknown))}")
+    instructions = set(_PLACE.findall(MARK.split(text)[0]))
     for place in ("talk", "relationship_states"):
+        if place in instructions:
+            raise BadPrompt(f"{{{{{place}}}}} is data: it stands below the line `=== user ===`")
         pattern = rf"<\{{\{{\s*fence\s*\}}\}}>\s*\{{\{{\s*{place}\s*\}}\}}\s*</\{{\{{\s*fence\s*\}}\}}>"
         if len(re.findall(rf"\{{\{{\s*{place}\s*\}}\}}", text)) != len(re.findall(pattern, text)):
             raise BadPrompt(

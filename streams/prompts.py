@@ -1,6 +1,7 @@
 """Where prompts come from: Langfuse if it is configured, the files of the repository otherwise."""
 
 from infra.prompts import FilePrompts, LangfuseAccess, LangfusePrompts
+from infra.prompts.langfuse import CLOUD
 from infra.providers import ProviderNotConfigured
 from streams.settings import Settings
 
@@ -13,7 +14,7 @@ def open_prompts(settings: Settings) -> FilePrompts | LangfusePrompts:
     if not public or not secret:
         raise ProviderNotConfigured("Langfuse needs both LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY")
     access = LangfuseAccess(
-        public, secret.get_secret_value(), settings.langfuse_host or None, settings.langfuse_label
+        public, secret.get_secret_value(), settings.langfuse_host or CLOUD, settings.langfuse_label
     )
     try:
         return LangfusePrompts(access)

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
+
+import httpx
 
 from infra.prompts.files import file_prompt
 from models.prompt import BadPrompt, Prompt, check_prompt
@@ -19,8 +22,9 @@ log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 60.0
 FIRST_SECONDS = 3.0
-# The SDK wants whole seconds.
-FETCH_SECONDS = 5
+# Of a whole fetch: below the refresh, so that a prompt's fetches never overlap and an older answer never wins.
+FETCH_SECONDS = 5.0
+CLOUD = "https://cloud.langfuse.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class LangfuseAccess:
 
     public_key: str
     secret_key: str = field(repr=False)
-    host: str | None = None
+    host: str = CLOUD
     label: str = "production"
 
 
@@ -43,15 +47,17 @@ class LangfusePrompts:
         refresh_seconds: float = REFRESH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from langfuse import Langfuse
+        from langfuse.api import AsyncLangfuseAPI
 
-        # Prompts only: no trace leaves, and none of its threads sends anything.
-        self._client = Langfuse(
-            public_key=access.public_key,
-            secret_key=access.secret_key,
+        # The SDK's API client, not its `Langfuse`: that one can trace, asks in threads that cannot be stopped,
+        # waits as long as a Retry-After says, and logs what a failing server sends.
+        self._http = httpx.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=True)
+        self._client = AsyncLangfuseAPI(
             base_url=access.host,
-            timeout=FETCH_SECONDS,
-            tracing_enabled=False,
+            username=access.public_key,
+            password=access.secret_key,
+            x_langfuse_public_key=access.public_key,
+            httpx_client=self._http,
         )
         self._label = access.label
         self._refresh_seconds = refresh_seconds
@@ -67,25 +73,22 @@ class LangfusePrompts:
             self._asked[name] = self._clock()
             self._fetches[name] = asyncio.create_task(self._fetch(name))
         if first:
-            # Not for long: the SDK tries a registry that fails again by itself.
             await asyncio.wait([self._fetches[name]], timeout=FIRST_SECONDS)
         return self._seen.get(name) or file_prompt(name)
 
     async def close(self) -> None:
-        """Ask for nothing more. The SDK's threads are daemons with nothing to send: they are not waited for."""
+        """Ask for nothing more."""
         for fetch in self._fetches.values():
             fetch.cancel()
+        await asyncio.gather(*self._fetches.values(), return_exceptions=True)
+        await self._http.aclose()
 
     async def _fetch(self, name: str) -> None:
         try:
-            found = await asyncio.to_thread(
-                self._client.get_prompt,
-                name,
-                label=self._label,
-                cache_ttl_seconds=0,
-                max_retries=0,
-                fetch_timeout_seconds=FETCH_SECONDS,
-            )
+            async with asyncio.timeout(FETCH_SECONDS):
+                found = await self._client.prompts.get(
+                    quote(name, safe=""), label=self._label, request_options={"max_retries": 0}
+                )
             text = _text(found.prompt)
             check_prompt(text)
         except BadPrompt as bad:
@@ -100,7 +103,7 @@ def _text(prompt: Any) -> str:
     """A text prompt as it is; of a chat prompt, the last message behind the mark and the others before it."""
     if isinstance(prompt, str):
         return prompt
-    parts = [str(message.get("content", "")) for message in prompt if isinstance(message, dict)]
+    parts = [text for message in prompt if isinstance(text := getattr(message, "content", None), str)]
     if len(parts) < 2:
         raise BadPrompt("a chat prompt has a system message and a user message")
     return "\n\n".join(parts[:-1]) + "\n\n=== user ===\n" + parts[-1]

@@ -42,8 +42,12 @@ def diff(name: NameArgument = EXTRACTION) -> None:
 
     current = asyncio.run(_current(settings, name))
     own = file_prompt(name)
+    if not settings.langfuse_public_key:
+        fail("no registry is configured: set LANGFUSE_PUBLIC_KEY, LANGFUSE_SECRET_KEY and LANGFUSE_HOST")
     if not current.version.startswith("langfuse:"):
-        fail("no registry answered: set LANGFUSE_PUBLIC_KEY, LANGFUSE_SECRET_KEY and LANGFUSE_HOST")
+        fail(
+            "the registry gave no prompt that can be used; the reason stands above, or it did not answer in time"
+        )
     lines = list(
         difflib.unified_diff(
             own.text.splitlines(),

@@ -2,51 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from agents.extraction import EXTRACTION_PROMPT
 from infra.prompts import LangfuseAccess, LangfusePrompts
-from infra.prompts.files import file_prompt
-
-FILE = file_prompt(EXTRACTION_PROMPT)
-
-
-class Registry:
-    """A project with one prompt. `status` other than 200 answers with that."""
-
-    def __init__(self) -> None:
-        self.prompt: Any = FILE.text + "\nBe brief."
-        self.type = "text"
-        self.version = 7
-        self.status = 200
-        self.paths: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._handle)
-        self.server = TestServer(application)
-
-    async def _handle(self, request: web.Request) -> web.Response:
-        self.paths.append(request.path)
-        await self.gate.wait()
-        if self.status != 200:
-            return web.json_response({"message": "no"}, status=self.status)
-        return web.json_response(
-            {
-                "name": EXTRACTION_PROMPT,
-                "version": self.version,
-                "type": self.type,
-                "prompt": self.prompt,
-                "config": {},
-                "labels": ["production"],
-                "tags": [],
-            }
-        )
+from tests.integration.registry import FILE, NOISE, Registry
 
 
 @pytest.fixture
@@ -73,9 +34,7 @@ async def clock() -> Clock:
 
 @pytest.fixture
 async def prompts(registry: Registry, clock: Clock) -> AsyncIterator[LangfusePrompts]:
-    url = str(registry.server.make_url("")).rstrip("/")
-    # The SDK keeps one client a public key for the life of the process.
-    made = LangfusePrompts(LangfuseAccess(f"pk-{uuid4()}", "sk", url), clock=clock)
+    made = LangfusePrompts(LangfuseAccess("pk", "sk", registry.url), clock=clock)
     yield made
     await made.close()
 
@@ -90,9 +49,10 @@ async def test_a_prompt_of_the_registry_is_used_with_its_version(
 ) -> None:
     found = await prompts.get(EXTRACTION_PROMPT)
     assert (found.version, found.text) == ("langfuse:7", FILE.text + "\nBe brief.")
-    assert all("/prompts/" in path for path in registry.paths), "no traces, no scores"
     await prompts.get(EXTRACTION_PROMPT)
-    assert len(registry.paths) == 1
+    assert registry.paths == ["/api/public/v2/prompts/pipeline%2Fmemory-summarize?label=production"], (
+        "asked once, no traces"
+    )
 
 
 async def test_a_new_version_comes_within_a_minute_and_nobody_waits_for_it(
@@ -123,6 +83,36 @@ async def test_a_registry_that_is_down_leaves_what_was_seen_last(
     await prompts.get(EXTRACTION_PROMPT)
     await refreshed(prompts)
     assert (await prompts.get(EXTRACTION_PROMPT)).version == "langfuse:7"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_registry_that_fails_is_asked_once_a_minute_whatever_it_says(
+    registry: Registry, prompts: LangfusePrompts, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.status = status
+    async with asyncio.timeout(10):
+        assert await prompts.get(EXTRACTION_PROMPT) == FILE
+        await refreshed(prompts)
+    assert len(registry.paths) == 1
+    assert "was not read (" in caplog.text
+    assert "TimeoutError" not in caplog.text, "it waited to ask again"
+    assert NOISE not in caplog.text
+
+
+async def test_a_registry_that_hangs_holds_the_first_window_up_for_seconds_only(
+    registry: Registry, prompts: LangfusePrompts, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.gate.clear()
+    async with asyncio.timeout(30):
+        assert await prompts.get(EXTRACTION_PROMPT) == FILE
+        await refreshed(prompts)
+    assert "was not read (TimeoutError)" in caplog.text or "was not read (ReadTimeout)" in caplog.text
+
+
+async def test_a_registry_that_nobody_listens_for_is_no_matter() -> None:
+    prompts = LangfusePrompts(LangfuseAccess("pk", "sk", "http://127.0.0.1:1"))
+    assert await prompts.get(EXTRACTION_PROMPT) == FILE
+    await prompts.close()
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,8 @@ def test_a_chat_that_knows_the_name_of_the_fence_gets_another() -> None:
         (("=== user ===", "user"), "parts the instructions"),
         (("{{talk}}", ""), "missing: talk"),
         (("{{zone}}", "{{persona}}"), "not known: persona"),
+        (("{{zone}}", "{{ user.name }}"), "not known: user.name"),
+        (("=== user ===\n", "<{{fence}}>{{talk}}</{{fence}}>\n=== user ===\n"), "is data"),
         (("<{{fence}}>\n{{talk}}", "{{talk}}"), "stands between"),
         (("Examples", "x" * 100_001), "at most"),
     ],
@@ -101,6 +103,16 @@ def test_a_chat_that_knows_the_name_of_the_fence_gets_another() -> None:
 def test_a_text_that_cannot_be_a_prompt_is_refused(change: tuple[str, str], said: str) -> None:
     with pytest.raises(BadPrompt, match=said):
         check_prompt(PROMPT.text.replace(*change))
+
+
+def test_a_text_with_the_line_ends_of_a_browser_is_a_prompt() -> None:
+    text = PROMPT.text.replace("\n", "\r\n")
+    check_prompt(text)
+    system, user = (
+        getattr(render_extraction(Prompt("p", "1", text), window(["hi"])), part)
+        for part in ("system", "user")
+    )
+    assert ("archivist" in system, "archivist" in user, "=== user" in system + user) == (True, False, False)
 
 
 def test_only_names_with_a_file_have_a_prompt() -> None:
