@@ -105,6 +105,7 @@ async def test_a_registry_that_hangs_holds_the_first_window_up_for_seconds_only(
     registry.gate.clear()
     async with asyncio.timeout(30):
         assert await prompts.get(EXTRACTION_PROMPT) == FILE
+        assert not prompts._fetches[EXTRACTION_PROMPT].done(), "the window waited for all of it"
         await refreshed(prompts)
     assert "was not read (TimeoutError)" in caplog.text or "was not read (ReadTimeout)" in caplog.text
 
