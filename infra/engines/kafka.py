@@ -73,7 +73,7 @@ def start_kafka(data_dir: Path, progress: Callable[[str], None]) -> KafkaState:
     port = free_port(wanted)
     if wanted not in (None, port):
         progress(f"port {wanted} is taken by another program: Kafka moves to {port}")
-    controller = free_port()
+    controller = free_port(besides=port)
     config = _write_config(home, port, controller)
     _format(java, jars, home, config)
     progress(f"starting Apache Kafka on 127.0.0.1:{port}")

@@ -15,6 +15,7 @@ import psutil
 
 STOP_SECONDS = 20.0
 CREATE_TIME_SLACK = 1.0
+PORT_TRIES = 8
 
 
 class EngineError(Exception):
@@ -118,16 +119,19 @@ def stop_process(record: ProcessRecord, gently: signal.Signals = signal.SIGTERM)
     raise EngineError(f"process {record.pid} does not end, not even by SIGKILL: look at it with `ps`")
 
 
-def free_port(wanted: int | None = None) -> int:
-    """A free TCP port on the loopback: `wanted` if it still is, else any."""
-    for port in (wanted, 0):
+def free_port(wanted: int | None = None, *, besides: int | None = None) -> int:
+    """A free TCP port on the loopback: `wanted` if it still is, else any but `besides`, which is soon taken."""
+    # The system may give a port again that was given and let go of a moment ago.
+    for port in (wanted, *[0] * PORT_TRIES):
         if port is None:
             continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
                 probe.bind(("127.0.0.1", port))
-                return int(probe.getsockname()[1])
+                found = int(probe.getsockname()[1])
+                if found != besides:
+                    return found
     raise EngineError("no free port on 127.0.0.1")
 
 
