@@ -214,7 +214,7 @@ def _rules(language: Language) -> Iterator[Rule]:
         yield rule(
             r"(?:다가오는|돌아오는|오는) (?P<weekday>[월화수목금토일](?=요일)|주말)(?:요일)?", _weekday
         )
-        yield rule(r"(?<!매주 )(?P<weekday>[월화수목금토일])요일(?!마다|은 항상)", _weekday)
+        yield rule(r"(?<![주째] )(?<![주째])(?P<weekday>[월화수목금토일])요일(?!마다|은 항상)", _weekday)
         yield rule(r"(?P<week>)(?<!매 )(?P<weekday>주말)에(?!는)", _weekday)
         yield rule(
             r"(?<![가-힣\d])(?P<number>\d+|[일이삼사오육한두세네]|다섯|여섯)"
@@ -239,7 +239,9 @@ def _rules(language: Language) -> Iterator[Rule]:
         week = "(?P<week>再来週|先々週|先週|今週|来週)の?"
         yield rule(_any(DAYS, language), _offset)
         yield rule(f"{week}(?P<weekday>[月火水木金土日](?=曜)|週末)(?:曜日?)?", _weekday)
-        yield rule("(?<!毎週)(?P<weekday>[月火水木金土日])曜日?", _weekday)
+        yield rule(
+            r"(?<!毎週)(?<!第\d)(?<!第[一二三四])(?<!最終)(?P<weekday>[月火水木金土日])曜日?", _weekday
+        )
         yield rule("(?P<week>)(?P<weekday>週末)に", _weekday)
         number = r"(?P<number>\d+|[一二三四五六七八九十])"
         yield rule(rf"{number} ?(?P<unit>日|週間|か月|ヶ月|カ月|ヵ月|年)(?P<way>後|前)", _distance)
@@ -254,10 +256,15 @@ def _rules(language: Language) -> Iterator[Rule]:
         yield rule(rf"\b(?:the )?(?:{_any(DAYS, language)})\b", _offset)
         days = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
         count = r"(?P<number>\d+|a couple of|an?|one|two|three|four|five|six|seven|eight|nine|ten|twelve)"
+        # "The first Monday in June" is another matter.
+        ordinal = "".join(
+            rf"(?<!\b{word} )" for word in ("first", "second", "third", "fourth", "last", "every", "each")
+        )
         length = rf"{count} (?P<unit>days?|weeks?|fortnights?|months?|years?)"
-        yield rule(rf"\b(?P<week>last|this|next) (?P<weekday>{days}|weekend)\b", _weekday)
+        yield rule(rf"\b(?P<week>last|this|next) (?P<weekday>{days}|weekend)\b(?! (?:of|in) )", _weekday)
         yield rule(
-            rf"\b(?:(?:on|by|until|till|this coming|coming|from) )?(?P<weekday>{days})\b(?!s)", _weekday
+            rf"{ordinal}\b(?:(?:on|by|until|till|this coming|coming|from) )?(?P<weekday>{days})\b(?!s)(?! (?:of|in) )",
+            _weekday,
         )
         yield rule(rf"\b(?P<more>a|one|two|three) weeks? (?:from|on) (?P<weekday>{days})\b", _weekday)
         yield rule(rf"\b(?P<way>in) {length}(?:'s? time)?\b", _distance)
