@@ -11,6 +11,9 @@ from models.messages import MAX_CHARACTERS
 
 MAX_QUERY = 65_536
 MAX_LIMIT = 100
+MAX_CURSOR = 1_000
+
+Mode = Literal["relevant", "exhaustive", "latest"]
 
 Degraded = Literal[
     "index_unavailable",
@@ -18,6 +21,7 @@ Degraded = Literal[
     "index_failed",
     "embedding_timeout",
     "embedding_failed",
+    "embedding_suspended",
     "keys_unavailable",
 ]
 
@@ -54,7 +58,11 @@ class Filters(_Request):
 
 
 class RecallRequest(_Request):
-    """What to recall: of this user, with any of these characters, for this query."""
+    """What to recall: of this user, with any of these characters, for this query.
+
+    `profile` names one of the ranking profiles of the settings; unset: that of the characters. `cursor` goes on
+    where an answer of the same request ended: in mode `exhaustive`, or among what `explain` tells of.
+    """
 
     user_id: Id
     character_ids: tuple[Id, ...] = Field(min_length=1, max_length=MAX_CHARACTERS)
@@ -62,19 +70,16 @@ class RecallRequest(_Request):
     recent_user_messages: tuple[Text, ...] = Field((), max_length=2)
     limit: int | None = Field(None, ge=1, le=MAX_LIMIT)
     filters: Filters = Filters()
-    mode: Literal["relevant", "exhaustive", "latest"] = "relevant"
-    cursor: str | None = Field(None, max_length=1_000)
+    mode: Mode = "relevant"
+    profile: Id | None = None
+    cursor: str | None = Field(None, max_length=MAX_CURSOR)
     explain: bool = False
 
-    def not_available(self) -> str | None:
-        """The part of the request that this version cannot answer yet, None if there is none."""
-        if self.mode == "exhaustive":
-            return f"mode {self.mode!r}"
-        if self.cursor is not None:
-            return "a cursor (only mode 'exhaustive' has pages)"
-        if self.filters.categories:
-            return "a filter by categories"
-        return None
+    @model_validator(mode="after")
+    def _has_pages(self) -> "RecallRequest":
+        if self.cursor is not None and self.mode != "exhaustive" and not self.explain:
+            raise ValueError("a cursor needs mode 'exhaustive' or explain: nothing else has pages")
+        return self
 
 
 class _Answer(BaseModel):
@@ -102,6 +107,54 @@ class Explanation(_Answer):
     recent_rank: int | None
     decay: float
     slot: bool
+
+
+class NotReturned(_Answer):
+    """A memory in scope that is not in the answer, and its one reason.
+
+    - `cannot_be_opened`: its key is destroyed or not known here, or it is damaged (`detail` says which);
+    - `filtered`: `detail` names the first filter that it does not pass;
+    - `not_embedded`: it has no vector of the model yet, and no keyword found it;
+    - `outranked`: others went before it. The paths that had it among their candidates are given with rank and share.
+
+    `similarity` is 1 − cosine distance to the query, null without a vector of either. `summary` is null where it
+    cannot be opened.
+    """
+
+    id: str
+    kind: MemoryKind
+    date: date
+    created_at: datetime
+    importance: int
+    pinned: bool
+    summary: str | None
+    reason: Literal["outranked", "filtered", "not_embedded", "cannot_be_opened"]
+    detail: str | None = None
+    similarity: float | None = None
+    score: float = 0.0
+    decay: float
+    vector: PathReason | None = None
+    keyword: PathReason | None = None
+
+
+class TalkState(_Answer):
+    """A stretch of talk that no memory holds yet: `buffered` (`user_messages` of `threshold` are there), `open` (being
+    extracted), `queued` behind that, or `parked` until an operator takes it up. Positions are the thread's."""
+
+    character_ids: tuple[str, ...]
+    state: Literal["buffered", "open", "queued", "parked"]
+    first_position: int
+    last_position: int
+    user_messages: int | None = None
+    threshold: int | None = None
+
+
+class Explained(_Answer):
+    """What `explain` tells beside the memories of the answer: the others in scope, newest first, a page at a time,
+    and the talk that is no memory yet (on the first page; null: the view of the ledger's state is away)."""
+
+    others: tuple[NotReturned, ...]
+    talk: tuple[TalkState, ...] | None = None
 
 
 class CharacterPlace(_Answer):
@@ -133,7 +186,7 @@ class Memory(_Answer):
 class RecallResponse(_Answer):
     """The memories, best first, then those that are there by their importance.
 
-    `query` is what was searched for. `degraded` says why the answer may hold less than it should, null if
+    In mode `exhaustive` they are in the order of their dates, oldest first. `query` is what was searched for. `degraded` says why the answer may hold less than it should, null if
     nothing failed. `offline`: an offline model made the query's vector, or any of the memories.
     """
 
@@ -142,6 +195,7 @@ class RecallResponse(_Answer):
     degraded: Degraded | None = None
     offline: bool = False
     cursor: str | None = None
+    explained: Explained | None = None
 
 
 class MemoryList(_Answer):

@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from agents.recall import Recall
 from models.recall import RecallRequest, RecallResponse
 from streams.web.metrics import RECALL_SECONDS
-from streams.web.problems import Problem
 
 
 def recall_router(recall: Recall) -> APIRouter:
@@ -16,9 +15,6 @@ def recall_router(recall: Recall) -> APIRouter:
     @router.post("/v1/recall")
     async def post_recall(request: RecallRequest) -> RecallResponse:
         """The memories that belong in the next prompt. Always 200: `degraded` says what failed."""
-        missing = request.not_available()
-        if missing:
-            raise Problem(422, f"This version cannot answer {missing} yet.")
         started = time.perf_counter()
         answer = await recall.recall(request)
         RECALL_SECONDS.observe(time.perf_counter() - started)
