@@ -44,7 +44,7 @@ class ContextMessage(_Answer):
 
 
 class ContextResponse(_Answer):
-    """`system` and `messages` go to the model as they are. `memories` are those in `system`, best first, as of a recall.
+    """`system` and `messages` go to the model as they are. `memories` are those in `system`, best first.
 
     `degraded` says why there may be less than there should be, null if nothing failed. `tokens` is what system and
     messages take by the estimator.

@@ -186,8 +186,9 @@ class Memory(_Answer):
 class RecallResponse(_Answer):
     """The memories, best first, then those that are there by their importance.
 
-    In mode `exhaustive` they are in the order of their dates, oldest first. `query` is what was searched for. `degraded` says why the answer may hold less than it should, null if
-    nothing failed. `offline`: an offline model made the query's vector, or any of the memories.
+    In mode `exhaustive` they are in the order of their dates, oldest first. `query` is what was searched for.
+    `degraded` says why the answer may hold less than it should, null if nothing failed. `offline`: an offline
+    model made the query's vector, or any of the memories.
     """
 
     memories: tuple[Memory, ...]
