@@ -77,7 +77,7 @@ class MemoryEmbedding:
         if not tokens:
             log.warning("Memory %s has no search terms: keywords cannot find it", memory.sealed.memory_id)
             self._counters.count("memory_without_terms")
-        hashes = sorted({self._sealer.hash_token(token) for token in tokens})
+        hashes = sorted({self._sealer.hash_token(memory.sealed.user_id, token) for token in tokens})
         await self._send(memory, TOKENS, tokens=tuple(hashes), offline=False)
 
     async def send_vectors(self, memories: Sequence[OpenedMemory]) -> list[OpenedMemory]:

@@ -157,7 +157,7 @@ class Index:
             key = await when_known(lambda: self._cipher.open_key(*at), self._key_seconds)
             vector = self._cipher.open_vector(key, row.memory_id, row.model, row.sealed or b"")
             if len(vector) == VECTOR_BYTES:
-                return replace(row, opened=vector, sealed=None)
+                return replace(row, opened=vector, sealed=None, user_id=memory.user_id)
             reason, detail = "invalid_vector", f"it has {len(vector)} bytes, not {VECTOR_BYTES}"
         except DestroyedKey:
             self._counters.count("destroyed_key")

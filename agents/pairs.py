@@ -1,14 +1,14 @@
 """Where a pair stands: its threads and relationship by the ledger's rows, its memories by the index."""
 
 import asyncio
-from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from agents.opening import CannotBeOpened, MemoryOpener, answer_memory
 from agents.ports import CannotOpen, Counters, RecallIndex, RowSource
 from agents.row_codec import Overlay, RowCodec
+from models.candidates import Scope
 from models.ids import split_cast
-from models.memory import MemoryKind, RelationshipState
+from models.memory import RelationshipState
 from models.pair import PairStatus, ThreadStatus
 from models.recall import MemoryList
 from models.rows import PairKey, Rows, ThreadKey, ThreadQueue, ThreadRow, UserKey
@@ -65,28 +65,10 @@ class Pairs:
             last_message_at=datetime.fromtimestamp(spoke / 1000, UTC) if spoke else None,
         )
 
-    async def page(
-        self,
-        user: str,
-        character: str,
-        *,
-        kinds: Sequence[MemoryKind] | None,
-        date_from: date | None,
-        date_to: date | None,
-        limit: int,
-        cursor: str | None,
-    ) -> MemoryList:
-        """A page of the pair's memories, opened. Those that do not open are left out; `degraded` tells a
-        missing key. InvalidCursor; StoreUnavailable when PostgreSQL is away."""
-        page = await self._index.memories_page(
-            user,
-            character,
-            kinds=kinds or None,
-            date_from=date_from,
-            date_to=date_to,
-            limit=limit,
-            cursor=cursor,
-        )
+    async def page(self, scope: Scope, *, limit: int, cursor: str | None) -> MemoryList:
+        """A page of the memories of a pair (the scope names one character), opened. Those that do not open are left
+        out; `degraded` tells a missing key. InvalidCursor; StoreUnavailable when PostgreSQL is away."""
+        page = await self._index.memories_page(scope, limit=limit, cursor=cursor)
         memories = []
         unknown = offline = False
         for stored in page.memories:

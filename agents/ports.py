@@ -1,12 +1,11 @@
 """What the steps need from outside, as Protocols: infra/, sql/ and streams/ provide them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Protocol
 
-from models.candidates import Candidates, MemoryPage, PairSummary
-from models.memory import MemoryKind, Provenance
+from models.candidates import Candidates, MemoryPage, PairSummary, Scope, ScopePage
+from models.memory import Provenance
 from models.prompt import Prompt, RenderedPrompt
 from models.records import Record
 from models.requests import WindowRequest
@@ -35,8 +34,8 @@ class Sealer(Protocol):
 
     def open_deployment(self, blob: bytes, context: bytes) -> bytes: ...
 
-    def hash_token(self, token: str) -> str:
-        """The keyed hash of an index token: 16 hexadecimal digits (R15)."""
+    def hash_token(self, user: str, token: str) -> str:
+        """The keyed hash of a user's index token: 16 hexadecimal digits, and others for every user (R15)."""
         ...
 
 
@@ -159,8 +158,7 @@ class RecallIndex(Protocol):
 
     async def candidates(
         self,
-        user_id: str,
-        character_ids: Sequence[str],
+        scope: Scope,
         *,
         query_vector: Sequence[float] | None,
         model: str,
@@ -168,22 +166,22 @@ class RecallIndex(Protocol):
         limit: int = 20,
         slots: int = 2,
         slot_importance: int = 6,
-        kinds: Sequence[MemoryKind] | None = None,
-        date_from: date | None = None,
-        date_to: date | None = None,
-        source_modes: Sequence[str] | None = None,
     ) -> Candidates: ...
 
-    async def memories_page(
+    async def exhaustive(self, scope: Scope, *, limit: int, cursor: str | None) -> MemoryPage: ...
+
+    async def in_scope(
         self,
-        user_id: str,
-        character_id: str,
+        scope: Scope,
         *,
-        kinds: Sequence[MemoryKind] | None = None,
-        date_from: date | None = None,
-        date_to: date | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
+        query_vector: Sequence[float] | None,
+        model: str,
+        limit: int,
+        cursor: str | None,
+    ) -> ScopePage: ...
+
+    async def memories_page(
+        self, scope: Scope, *, limit: int = 50, cursor: str | None = None
     ) -> MemoryPage: ...
 
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary: ...
@@ -195,3 +193,22 @@ class RowSource(Protocol):
     """Encoded rows of the ledger's table: a partition's committed ones, or a view's, as far as it has come."""
 
     def get(self, key: bytes) -> bytes | None: ...
+
+
+class LedgerView(RowSource, Protocol):
+    """A view of the ledger's table (streams/view.py)."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has ever held everything: before that, a missing row says nothing."""
+        ...
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows whose keys start with `prefix`, in the order of their keys."""
+        ...
+
+
+class FailureReports(Protocol):
+    """Tells an operator of what failed (Sentry, GlitchTip): by a fixed reason and the error's type, never its text."""
+
+    def report(self, reason: str, error: BaseException | None = None) -> None: ...

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from agents.ports import CannotOpen
+from models.ids import SEP
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -133,8 +134,8 @@ class AesGcmSealer:
     def open(self, key: bytes, blob: bytes, context: bytes) -> bytes:
         return _open(AESGCM(key), blob, context)
 
-    def hash_token(self, token: str) -> str:
-        digest = hmac.new(self._index_secret, token.encode(), hashlib.sha256).digest()
+    def hash_token(self, user: str, token: str) -> str:
+        digest = hmac.new(self._index_secret, SEP.join((user, token)).encode(), hashlib.sha256).digest()
         return digest[:TOKEN_HASH_BYTES].hex()
 
     def _seal_by_id(self, ciphers: dict[str, AESGCM], plaintext: bytes, context: bytes) -> bytes:

@@ -7,6 +7,22 @@ from models.memory import MemoryKind, Source
 from models.published import CharacterSeq
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which memories a recall looks at: of the user, with any of the characters (R21), that pass the filters (R29).
+
+    Both dates are included; an empty filter lets everything pass.
+    """
+
+    user_id: str
+    character_ids: tuple[str, ...]
+    kinds: tuple[MemoryKind, ...] = ()
+    categories: tuple[str, ...] = ()
+    date_from: date | None = None
+    date_to: date | None = None
+    source_modes: tuple[str, ...] = ()
+
+
 class InvalidCursor(ValueError):
     """A page cursor that this service did not give."""
 
@@ -48,9 +64,28 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """Some memories, newest first, and where the next page starts (None: there is none)."""
+    """Some memories, in the order of their query, and where the next page starts (None: there is none)."""
 
     memories: tuple[Candidate, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InScope:
+    """A memory of a scope and what is known of it without a search: the filter that it does not pass, whether it has
+    a vector of the model, and its similarity to the query (None: either has no vector)."""
+
+    memory: Candidate
+    filtered: str | None
+    embedded: bool
+    similarity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScopePage:
+    """Some memories of a scope, newest first, and where the next page starts (None: there is none)."""
+
+    memories: tuple[InScope, ...]
     cursor: str | None
 
 

@@ -32,7 +32,7 @@ class TokensRow:
 @dataclass(frozen=True, slots=True)
 class VectorRow:
     """A memory's vector by one model: opened (768 little-endian float32), or still sealed where the memory,
-    whose key opens it, has not been stored yet."""
+    whose key opens it, has not been stored yet. `user_id` is its memory's, None as long as it is sealed."""
 
     memory_id: str
     model: str
@@ -41,6 +41,7 @@ class VectorRow:
     offset: int
     opened: bytes | None
     sealed: bytes | None
+    user_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class MemoryCreated(_Record):
     importance: int
     date: date
     created_at: datetime
+    category: str | None = None
     source: Source
     source_mode: str | None = None
     provenance: Provenance

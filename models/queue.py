@@ -209,6 +209,7 @@ def _remember(
         importance=result.memory.importance,
         date=result.memory.date,
         created_at=_time(window.last_timestamp),
+        category=result.memory.content.category,
         source=window.source,
         source_mode=window.source_mode,
         provenance=result.provenance,

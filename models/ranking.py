@@ -64,6 +64,10 @@ class Ranking:
         """Both paths, decayed and fused, best first, then the memories in slots; at most `limit`."""
         return self._with_slots(self._fused(), limit)
 
+    def fused_by_id(self) -> dict[str, Ranked]:
+        """Every memory that a path found, with its fused score, by id."""
+        return {ranked.memory.memory_id: ranked for ranked in self._fused()}
+
     def _fused(self) -> list[Ranked]:
         vector = self._path(self._found.vector)
         keyword = self._path(self._found.keyword)

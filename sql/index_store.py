@@ -115,6 +115,11 @@ def character_seqs(row: asyncpg.Record) -> tuple[CharacterSeq, ...]:
     )
 
 
+def token_key(token: str) -> int:
+    """A token's keyed hash (16 hexadecimal digits) as a bigint."""
+    return int.from_bytes(bytes.fromhex(token), "big", signed=True)
+
+
 def _grouped(rows: Sequence[IndexRow]) -> dict[str, list[tuple[Any, ...]]]:
     """Statements by name, in the order in which they must run, with the arguments of each row."""
     calls: dict[str, list[tuple[Any, ...]]] = {}
@@ -128,7 +133,7 @@ def _grouped(rows: Sequence[IndexRow]) -> dict[str, list[tuple[Any, ...]]]:
     for row in rows:
         match row:
             case TokensRow():
-                tokens = list(dict.fromkeys(row.tokens))
+                tokens = [token_key(token) for token in dict.fromkeys(row.tokens)]
                 add("upsert_tokens", UUID(row.memory_id), row.text_version, tokens, row.offline, row.offset)
             case VectorRow():
                 add(
@@ -140,6 +145,7 @@ def _grouped(rows: Sequence[IndexRow]) -> dict[str, list[tuple[Any, ...]]]:
                     row.sealed if row.opened is None else None,
                     row.offline,
                     row.offset,
+                    row.user_id,
                 )
             case RelationshipRow(changed, offset):
                 add(
@@ -181,6 +187,7 @@ def _add_memory(add: Any, row: CreatedRow) -> None:
         memory.provenance.offline,
         row.partition,
         row.offset,
+        memory.category,
     )
     names = [owner.character_id for owner in memory.characters]
     add("delete_other_owners", identity, row.offset, names)
@@ -197,6 +204,9 @@ def _add_memory(add: Any, row: CreatedRow) -> None:
             memory.kind,
             memory.date,
             memory.created_at,
+            memory.importance,
+            memory.category,
+            memory.source_mode,
         )
 
 

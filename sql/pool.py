@@ -15,11 +15,11 @@ Connection = asyncpg.Connection
 
 # Every query of ours begins with a scope and looks the rest up by key. Left to its estimates the planner
 # reads the vectors and tokens of all users for a large scope, and changes its mind at the sixth run of a
-# statement; so the one plan that is right at every size is fixed, and planned once a connection.
+# statement; so the one plan that is right at every size is fixed, and planned once a connection. Where two
+# materialised scopes meet they are hashed; look-ups by key are written so that they stay look-ups.
 _PLANNER = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
-    "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
     "work_mem": "16MB",

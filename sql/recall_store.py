@@ -1,8 +1,10 @@
 """What a recall reads from PostgreSQL: the scope of a user and characters, exactly (R21, R22)."""
 
+import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -12,18 +14,22 @@ from pgvector import HalfVector
 from models.candidates import (
     Candidate,
     Candidates,
+    InScope,
     InvalidCursor,
     MemoryPage,
     PairSummary,
     ParkedWindow,
+    Scope,
+    ScopePage,
     SealedRelationship,
 )
-from models.memory import MemoryKind, Source
-from sql.index_store import character_seqs
+from models.memory import Source
+from sql.index_store import character_seqs, token_key
 from sql.loader import load_queries
 from sql.pool import Pool, store_errors
 
 MAX_PAGE = 200
+GIVE_BACK_SECONDS = 2.0
 
 
 class RecallStore:
@@ -35,8 +41,7 @@ class RecallStore:
 
     async def candidates(
         self,
-        user_id: str,
-        character_ids: Sequence[str],
+        scope: Scope,
         *,
         query_vector: Sequence[float] | None,
         model: str,
@@ -44,35 +49,31 @@ class RecallStore:
         limit: int = 20,
         slots: int = 2,
         slot_importance: int = 6,
-        kinds: Sequence[MemoryKind] | None = None,
-        date_from: date | None = None,
-        date_to: date | None = None,
-        source_modes: Sequence[str] | None = None,
     ) -> Candidates:
-        """The best of each path within the memories that any of the characters owns, in one round trip.
+        """The best of each path within the scope.
 
         vector: the nearest by cosine among the vectors of `model`, without `query_vector` none; keyword: those
-        with any of the tokens, most matches first, ties newest first; recent: the newest; important: the
-        `slots` most important from `slot_importance` on. Kinds, dates (both ends included) and source
-        modes are applied before. `limit` is for each path.
+        with any of the tokens, by the sum of their weights (IDF within the scope), ties newest first; recent: the
+        newest; important: the `slots` most important from `slot_importance` on. `limit` is for each path.
         """
-        with store_errors():
-            rows = await self._pool.fetch(
-                self._sql["candidates"],
-                user_id,
-                list(dict.fromkeys(character_ids)),
-                None if query_vector is None else HalfVector(list(query_vector)),
-                model,
-                _any_of(token_hashes),
-                None if kinds is None else list(kinds),
-                date_from,
-                date_to,
-                limit,
-                slot_importance,
-                slots,
-                None if source_modes is None else list(source_modes),
-            )
-        found = [(row, _candidate(row)) for row in rows]
+        characters = list(dict.fromkeys(scope.character_ids))
+        rows = await self._fetch(
+            "candidates",
+            scope.user_id,
+            characters,
+            None if query_vector is None else HalfVector(list(query_vector)),
+            model,
+            [token_key(token) for token in dict.fromkeys(token_hashes)],
+            list(scope.kinds) or None,
+            scope.date_from,
+            scope.date_to,
+            limit,
+            slot_importance,
+            slots,
+            list(scope.source_modes) or None,
+            list(scope.categories) or None,
+        )
+        found = [(row, _candidate(row, offline_vector=row["offline_vector"])) for row in rows]
         near = [(memory, 1 - row["distance"]) for row, memory in found if row["distance"] is not None]
         worded = [(memory, float(row["rank"])) for row, memory in found if row["rank"] is not None]
         recent = [memory for row, memory in found if row["is_newest"]]
@@ -80,59 +81,115 @@ class RecallStore:
         return Candidates(
             vector=tuple(sorted(near, key=lambda hit: (-hit[1], hit[0].memory_id))),
             keyword=tuple(sorted(worded, key=lambda hit: (-hit[1], *_newest(hit[0])))),
-            recent=tuple(sorted(recent, key=_newest)),
-            important=tuple(sorted(important, key=lambda memory: (-memory.importance, *_newest(memory)))),
-            max_seq=(rows[0]["last_seqs"] or {}) if rows else {},
+            recent=tuple(sorted(recent, key=_newest)[:limit]),
+            important=tuple(
+                sorted(important, key=lambda memory: (-memory.importance, *_newest(memory)))[:slots]
+            ),
+            max_seq=rows[0]["last_seqs"] if rows else {},
         )
 
-    async def memories_page(
+    async def exhaustive(self, scope: Scope, *, limit: int, cursor: str | None) -> MemoryPage:
+        """Everything in the scope, a page at a time, by date, oldest first; each memory once.
+
+        A memory never changes its place, so that what was there at the first page is on exactly one. InvalidCursor:
+        not one of ours, or of another scope.
+        """
+        past = _read_cursor(cursor, scope, date, datetime, UUID) if cursor else (None, None, None)
+        rows = await self._fetch(
+            "exhaustive",
+            scope.user_id,
+            list(scope.character_ids),
+            list(scope.kinds) or None,
+            scope.date_from,
+            scope.date_to,
+            list(scope.source_modes) or None,
+            list(scope.categories) or None,
+            limit + 1,
+            *past,
+        )
+        memories = tuple(_candidate(row) for row in rows[:limit])
+        more = len(rows) > limit
+        last = memories[-1] if more else None
+        return MemoryPage(
+            memories, _make_cursor(scope, last.date, last.created_at, last.memory_id) if last else None
+        )
+
+    async def in_scope(
         self,
-        user_id: str,
-        character_id: str,
+        scope: Scope,
         *,
-        kinds: Sequence[MemoryKind] | None = None,
-        date_from: date | None = None,
-        date_to: date | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> MemoryPage:
-        """A pair's memories, newest first, at most `limit` (1 to 200). InvalidCursor: not one of ours."""
-        size = max(1, min(limit, MAX_PAGE))
-        at, identity = _read_cursor(cursor) if cursor else (None, None)
-        with store_errors():
-            rows = await self._pool.fetch(
-                self._sql["memories_page"],
-                user_id,
-                character_id,
-                None if kinds is None else list(kinds),
-                date_from,
-                date_to,
-                size + 1,
-                at,
-                identity,
+        query_vector: Sequence[float] | None,
+        model: str,
+        limit: int,
+        cursor: str | None,
+    ) -> ScopePage:
+        """Every memory of the user with the characters, newest first, those too that the filters keep out.
+
+        InvalidCursor: not one of ours, or of another scope.
+        """
+        past = _read_cursor(cursor, scope, datetime, UUID) if cursor else (None, None)
+        rows = await self._fetch(
+            "in_scope",
+            scope.user_id,
+            list(scope.character_ids),
+            list(scope.kinds) or None,
+            scope.date_from,
+            scope.date_to,
+            list(scope.source_modes) or None,
+            list(scope.categories) or None,
+            None if query_vector is None else HalfVector(list(query_vector)),
+            model,
+            *past,
+            limit + 1,
+        )
+        memories = tuple(
+            InScope(
+                memory=_candidate(row),
+                filtered=row["filtered"],
+                embedded=row["embedded"] is not None,
+                similarity=None if row["distance"] is None else 1 - row["distance"],
             )
+            for row in rows[:limit]
+        )
+        last = memories[-1].memory if len(rows) > limit else None
+        return ScopePage(memories, _make_cursor(scope, last.created_at, last.memory_id) if last else None)
+
+    async def memories_page(self, scope: Scope, *, limit: int = 50, cursor: str | None = None) -> MemoryPage:
+        """A pair's memories (the scope names one character), newest first, at most `limit` (1 to 200).
+
+        InvalidCursor: not one of ours, or of another scope.
+        """
+        size = max(1, min(limit, MAX_PAGE))
+        past = _read_cursor(cursor, scope, datetime, UUID) if cursor else (None, None)
+        rows = await self._fetch(
+            "memories_page",
+            scope.user_id,
+            scope.character_ids[0],
+            list(scope.kinds) or None,
+            scope.date_from,
+            scope.date_to,
+            size + 1,
+            *past,
+            list(scope.categories) or None,
+        )
         memories = tuple(_candidate(row) for row in rows[:size])
-        return MemoryPage(memories, _make_cursor(memories[-1]) if len(rows) > size else None)
+        last = memories[-1] if len(rows) > size else None
+        return MemoryPage(memories, _make_cursor(scope, last.created_at, last.memory_id) if last else None)
 
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary:
         """How much is stored of a pair, and its relationship state, still sealed."""
-        with store_errors():
-            [row] = await self._pool.fetch(self._sql["pair_summary"], user_id, character_id)
+        [row] = await self._fetch("pair_summary", user_id, character_id)
         related = SealedRelationship(row["payload"], row["epoch"], row["version"]) if row["related"] else None
         return PairSummary(row["memories"], row["last_seq"], row["last_memory_at"], related)
 
     async def covered_position(self, user_id: str, character_ids: Sequence[str], epoch: int) -> int:
         """The position of a thread up to which every message is covered (I11); 0: none is."""
-        with store_errors():
-            position: int = await self._pool.fetchval(
-                self._sql["covered_position"], user_id, sorted(set(character_ids)), epoch
-            )
-            return position
+        [[position]] = await self._fetch("covered_position", user_id, sorted(set(character_ids)), epoch)
+        return int(position)
 
     async def parked_windows(self, limit: int = 100) -> list[ParkedWindow]:
         """Windows that wait for an operator, oldest first."""
-        with store_errors():
-            rows = await self._pool.fetch(self._sql["parked_windows"], limit)
+        rows = await self._fetch("parked_windows", limit)
         return [
             ParkedWindow(
                 **{
@@ -144,14 +201,16 @@ class RecallStore:
             for row in rows
         ]
 
+    async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """The rows of a query. One that is cancelled gives its connection back within GIVE_BACK_SECONDS: the driver
+        then waits for the server to end the query, which one that hangs never does, and the pool would run dry."""
+        with store_errors():
+            async with self._pool.acquire(timeout=GIVE_BACK_SECONDS) as connection:
+                found: list[asyncpg.Record] = await connection.fetch(self._sql[name], *arguments)
+                return found
 
-def _any_of(token_hashes: Sequence[str]) -> str | None:
-    """A tsquery that any of the hashes matches; they are quoted, whatever they are made of."""
-    quoted = (token.replace("\\", "\\\\").replace("'", "''") for token in dict.fromkeys(token_hashes))
-    return " | ".join(f"'{token}'" for token in quoted) or None
 
-
-def _candidate(row: asyncpg.Record) -> Candidate:
+def _candidate(row: asyncpg.Record, *, offline_vector: bool = False) -> Candidate:
     return Candidate(
         memory_id=str(row["id"]),
         user_id=row["user_id"],
@@ -170,7 +229,7 @@ def _candidate(row: asyncpg.Record) -> Candidate:
             last_position=row["last_position"],
         ),
         source_mode=row["source_mode"],
-        offline=row["offline"],
+        offline=row["offline"] or offline_vector,
     )
 
 
@@ -178,19 +237,36 @@ def _newest(memory: Candidate) -> tuple[float, str]:
     return (-memory.created_at.timestamp(), memory.memory_id)
 
 
-def _make_cursor(last: Candidate) -> str:
-    place = orjson.dumps((last.created_at.isoformat(), last.memory_id))
-    return urlsafe_b64encode(place).decode().rstrip("=")
+def _make_cursor(scope: Scope, *place: object) -> str:
+    """A cursor: the place of the last row of a page, and which scope it is a place in."""
+    return urlsafe_b64encode(orjson.dumps((_digest(scope), *place))).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
+def _read_cursor(cursor: str, scope: Scope, *types: type) -> tuple[Any, ...]:
     try:
-        at, identity = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None:
-            raise ValueError("without a zone")
-        return moment, UUID(identity)
-    except (ValueError, TypeError, AttributeError):
+        digest, *place = orjson.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if digest != _digest(scope):
+            raise InvalidCursor(
+                "the cursor is of another request: user, characters and filters must be the same"
+            )
+        return tuple(_READ[kind](value) for kind, value in zip(types, place, strict=True))
+    except (ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, InvalidCursor):
+            raise
         raise InvalidCursor(
             "the cursor is not one that this service gave: leave it out to start anew"
         ) from None
+
+
+def _moment(value: str) -> datetime:
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None:
+        raise ValueError("without a zone")
+    return moment
+
+
+_READ: dict[type, Callable[[str], object]] = {date: date.fromisoformat, datetime: _moment, UUID: UUID}
+
+
+def _digest(scope: Scope) -> str:
+    return hashlib.blake2b(orjson.dumps(scope), digest_size=8).hexdigest()

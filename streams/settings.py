@@ -5,10 +5,11 @@ from functools import cached_property
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.assignments import ModelRef
+from models.profiles import Profile
 
 
 def default_data_dir() -> Path:
@@ -116,6 +117,18 @@ class Settings(BaseSettings):
     short_utterance: int = Field(20, ge=0, description="code points below which a query may be widened (R27)")
     widened_query: int = Field(120, ge=1, description="most code points of a widened query (R27)")
     recall_deadline_seconds: float = Field(0.3, gt=0, description="deadline of one recall (R28)")
+    breaker_failures: int = Field(
+        5, ge=1, description="query embeddings that fail in a row before none is tried for a while (R28)"
+    )
+    breaker_seconds: float = Field(10, gt=0, description="how long none is tried then (R28)")
+    profiles: dict[str, Profile] = Field(
+        {"companion": Profile(), "coach": Profile(limit=20)},
+        description="ranking profiles by name, as JSON: limit, half_life, floor, slots, slot_importance (R26)",
+    )
+    character_profiles: dict[str, str] = Field(
+        {}, description='which profile a character has, as JSON: {"coach-kim": "coach"}'
+    )
+    recent_turns: int = Field(6, ge=0, description="turns of recent talk in a context at least (R32)")
 
     # Models
     extraction_model: str | None = Field(
@@ -174,6 +187,11 @@ class Settings(BaseSettings):
     token: SecretStr | None = Field(
         None, description="bearer token; unset: the file `token` in the data directory"
     )
+    sentry_dsn: SecretStr | None = Field(
+        None,
+        validation_alias="SENTRY_DSN",
+        description="where degraded recalls are reported: a DSN of Sentry or GlitchTip (R28)",
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
 
     @field_validator("embedding_model")
@@ -188,6 +206,15 @@ class Settings(BaseSettings):
     @classmethod
     def _known_model(cls, value: str | None) -> str | None:
         return str(ModelRef.parse(value)) if value else None
+
+    @model_validator(mode="after")
+    def _known_profiles(self) -> "Settings":
+        missing = sorted(set(self.character_profiles.values()) - set(self.profiles))
+        if missing:
+            raise ValueError(
+                f"KEEPSAKE_CHARACTER_PROFILES names {', '.join(missing)}: add it to KEEPSAKE_PROFILES"
+            )
+        return self
 
     @field_validator("timezone")
     @classmethod

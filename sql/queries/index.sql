@@ -5,8 +5,8 @@
 INSERT INTO user_memories AS stored (
     id, user_id, kind, request_id, payload, importance, date, created_at, source_session_ids,
     first_message_id, last_message_id, first_position, last_position, source_mode, provenance, offline,
-    topic_partition, record_offset
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+    topic_partition, record_offset, category
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 ON CONFLICT (id) DO UPDATE SET
     user_id = excluded.user_id, kind = excluded.kind, request_id = excluded.request_id,
     payload = excluded.payload, importance = excluded.importance, date = excluded.date,
@@ -14,7 +14,8 @@ ON CONFLICT (id) DO UPDATE SET
     first_message_id = excluded.first_message_id, last_message_id = excluded.last_message_id,
     first_position = excluded.first_position, last_position = excluded.last_position,
     source_mode = excluded.source_mode, provenance = excluded.provenance, offline = excluded.offline,
-    topic_partition = excluded.topic_partition, record_offset = excluded.record_offset
+    topic_partition = excluded.topic_partition, record_offset = excluded.record_offset,
+    category = excluded.category
 WHERE excluded.record_offset >= stored.record_offset;
 
 -- name: delete_other_owners
@@ -25,29 +26,31 @@ WHERE memory_id = $1 AND character_id <> ALL ($3::text[])
 
 -- name: upsert_owner
 INSERT INTO user_memory_characters (
-    memory_id, user_id, character_id, place, seq, epoch, kind, date, created_at
+    memory_id, user_id, character_id, place, seq, epoch, kind, date, created_at, importance, category, source_mode
 )
-SELECT $1, $3, $4, $5, $6, $7, $8, $9, $10
+SELECT $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
 WHERE EXISTS (SELECT FROM user_memories WHERE id = $1 AND record_offset = $2)
 ON CONFLICT (memory_id, character_id) DO UPDATE SET
     user_id = excluded.user_id, place = excluded.place, seq = excluded.seq, epoch = excluded.epoch,
-    kind = excluded.kind, date = excluded.date, created_at = excluded.created_at;
+    kind = excluded.kind, date = excluded.date, created_at = excluded.created_at,
+    importance = excluded.importance, category = excluded.category, source_mode = excluded.source_mode;
 
 -- name: upsert_tokens
-INSERT INTO memory_tokens AS stored (memory_id, text_version, search_vector, offline, record_offset)
-VALUES ($1, $2, array_to_tsvector($3::text[]), $4, $5)
+INSERT INTO memory_tokens AS stored (memory_id, text_version, tokens, offline, record_offset)
+VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (memory_id) DO UPDATE SET
-    text_version = excluded.text_version, search_vector = excluded.search_vector,
+    text_version = excluded.text_version, tokens = excluded.tokens,
     offline = excluded.offline, record_offset = excluded.record_offset
 WHERE (excluded.text_version, excluded.record_offset) > (stored.text_version, stored.record_offset);
 
 -- name: upsert_vector
 -- The same record may come again with its vector opened: that replaces the sealed one.
 INSERT INTO memory_vectors AS stored (
-    memory_id, embedding_model, text_version, embedding, sealed, offline, record_offset
-) VALUES ($1, $2, $3, $4, $5, $6, $7)
+    memory_id, embedding_model, text_version, embedding, sealed, offline, record_offset, user_id
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (memory_id, embedding_model) DO UPDATE SET
     text_version = excluded.text_version, embedding = excluded.embedding, sealed = excluded.sealed,
+    user_id = excluded.user_id,
     offline = excluded.offline, record_offset = excluded.record_offset
 WHERE (excluded.text_version, excluded.record_offset, excluded.embedding IS NOT NULL)
     > (stored.text_version, stored.record_offset, stored.embedding IS NOT NULL);
@@ -83,14 +86,9 @@ ON CONFLICT (topic, partition) DO UPDATE SET
 SELECT topic, partition, next_offset FROM applied_offsets;
 
 -- name: sealed_memories
-SELECT m.id, m.user_id, m.payload, m.text_version, o.characters, o.seqs, o.epochs
-FROM user_memories m
-CROSS JOIN LATERAL (
-    SELECT array_agg(character_id ORDER BY place) AS characters, array_agg(seq ORDER BY place) AS seqs,
-        array_agg(epoch ORDER BY place) AS epochs
-    FROM user_memory_characters WHERE memory_id = m.id
-) o
-WHERE m.id = ANY ($1::uuid[]);
+SELECT id, user_id, payload, text_version, characters, seqs, epochs
+FROM stored_memories m
+WHERE id = ANY ($1::uuid[]);
 
 -- name: sealed_vectors
 SELECT memory_id, embedding_model, text_version, sealed, offline, record_offset
@@ -99,13 +97,8 @@ WHERE memory_id = ANY ($1::uuid[]) AND sealed IS NOT NULL;
 
 -- name: memories_without_vector
 -- By id, from $3 on; only what has been there for $4, so that what is on its way is left alone.
-SELECT m.id, m.user_id, m.payload, m.text_version, o.characters, o.seqs, o.epochs
-FROM user_memories m
-CROSS JOIN LATERAL (
-    SELECT array_agg(character_id ORDER BY place) AS characters, array_agg(seq ORDER BY place) AS seqs,
-        array_agg(epoch ORDER BY place) AS epochs
-    FROM user_memory_characters WHERE memory_id = m.id
-) o
+SELECT id, user_id, payload, text_version, characters, seqs, epochs
+FROM stored_memories m
 WHERE m.topic_partition = ANY ($1::integer[]) AND m.id > $3::uuid
     AND m.indexed_at < now() - $4::interval
     AND NOT EXISTS (

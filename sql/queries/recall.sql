@@ -1,63 +1,74 @@
 -- name: candidates
--- $1 user, $2 characters, $3 query vector, $4 its model, $5 keyword query, $6 kinds, $7 and $8 first and last
--- date, $9 rows a path, $10 least importance for a slot, $11 slots, $12 source modes.
--- The scope comes first and is materialised, so that the sort by distance is exact and over nothing else
--- (a global index under a filter finds a few of 20; design, section 6).
+-- $1 user, $2 characters, $3 query vector, $4 its model, $5 hashes of the query's tokens, $6 kinds, $7 and $8 first
+-- and last date, $9 rows a path, $10 least importance for a slot, $11 slots, $12 source modes, $13 categories,
+-- $14 how many vectors are compared exactly.
+-- The scope comes first and is materialised, so that what is searched is exact and nothing else (a global index
+-- under a filter finds a few of 20; design, section 6). With several characters a memory may be there more than
+-- once. A subquery with OFFSET 0 stays one look-up by key for each row, whatever the planner estimates.
 WITH owned AS MATERIALIZED (
-    SELECT memory_id, created_at
+    SELECT memory_id, created_at, importance
     FROM user_memory_characters
     WHERE user_id = $1 AND character_id = ANY ($2::text[])
         AND ($6::text[] IS NULL OR kind = ANY ($6::text[]))
         AND ($7::date IS NULL OR date >= $7::date)
         AND ($8::date IS NULL OR date <= $8::date)
-        AND ($12::text[] IS NULL OR EXISTS (
-            SELECT FROM user_memories m WHERE m.id = memory_id AND m.source_mode = ANY ($12::text[])
-        ))
-),
-scope AS MATERIALIZED (
-    SELECT memory_id, created_at FROM owned GROUP BY memory_id, created_at
+        AND ($12::text[] IS NULL OR source_mode = ANY ($12::text[]))
+        AND ($13::text[] IS NULL OR category = ANY ($13::text[]))
 ),
 near AS (
     SELECT v.memory_id, v.embedding <=> $3::halfvec AS distance
-    FROM scope s JOIN memory_vectors v USING (memory_id)
-    WHERE $3::halfvec IS NOT NULL AND v.embedding_model = $4 AND v.embedding IS NOT NULL
-    ORDER BY distance, memory_id
+    FROM memory_vectors v
+    WHERE $3::halfvec IS NOT NULL AND v.user_id = $1 AND v.embedding_model = $4 AND v.embedding IS NOT NULL
+        AND v.memory_id IN (SELECT memory_id FROM owned)
+    ORDER BY distance, v.memory_id
     LIMIT $9
 ),
+hits AS MATERIALIZED (
+    SELECT DISTINCT t.memory_id, o.created_at, q.token
+    FROM unnest($5::bigint[]) AS q (token)
+    CROSS JOIN LATERAL (
+        SELECT memory_id FROM memory_tokens WHERE tokens @> ARRAY[q.token] OFFSET 0
+    ) AS t
+    JOIN owned o USING (memory_id)
+),
+-- A token that few memories of the scope have says more (the IDF of BM25: Robertson and Zaragoza 2009, always
+-- positive as in Lucene); a memory has each token once, so there is no term frequency.
+weights AS (
+    SELECT h.token, ln(1 + (scope.size - count(*) + 0.5) / (count(*) + 0.5)) AS weight
+    FROM hits h CROSS JOIN (SELECT count(*)::float8 AS size FROM owned) AS scope
+    GROUP BY h.token, scope.size
+),
 worded AS (
-    -- The query is read once, by the subselect: as a cast it would be read again for every row.
-    SELECT t.memory_id, ts_rank(t.search_vector, (SELECT $5::text::tsquery)) AS rank
-    FROM scope s JOIN memory_tokens t USING (memory_id)
-    WHERE $5::text IS NOT NULL AND t.search_vector @@ (SELECT $5::text::tsquery)
-    ORDER BY rank DESC, s.created_at DESC, memory_id
+    SELECT h.memory_id, sum(w.weight) AS rank
+    FROM hits h JOIN weights w USING (token)
+    GROUP BY h.memory_id, h.created_at
+    ORDER BY rank DESC, h.created_at DESC, h.memory_id
     LIMIT $9
 ),
 newest AS (
-    SELECT memory_id FROM scope ORDER BY created_at DESC, memory_id LIMIT $9
+    SELECT memory_id FROM owned ORDER BY created_at DESC, memory_id LIMIT $9 * cardinality($2::text[])
 ),
 weighty AS (
-    SELECT s.memory_id
-    FROM scope s JOIN user_memories m ON m.id = s.memory_id
-    WHERE m.importance >= $10
-    ORDER BY m.importance DESC, s.created_at DESC, s.memory_id
-    LIMIT $11
+    SELECT memory_id FROM owned
+    WHERE importance >= $10
+    ORDER BY importance DESC, created_at DESC, memory_id
+    LIMIT $11 * cardinality($2::text[])
 ),
 found AS (
     SELECT memory_id, min(distance) AS distance, max(rank) AS rank,
         bool_or(is_newest) AS is_newest, bool_or(is_weighty) AS is_weighty
     FROM (
-        SELECT memory_id, distance, NULL::real AS rank, false AS is_newest, false AS is_weighty FROM near
+        SELECT memory_id, distance, NULL::float8 AS rank, false AS is_newest, false AS is_weighty FROM near
         UNION ALL SELECT memory_id, NULL, rank, false, false FROM worded
         UNION ALL SELECT memory_id, NULL, NULL, true, false FROM newest
         UNION ALL SELECT memory_id, NULL, NULL, false, true FROM weighty
     ) AS paths
     GROUP BY memory_id
 )
-SELECT m.id, m.user_id, m.kind, m.payload, m.importance, m.pinned_at IS NOT NULL AS pinned, m.date, m.created_at,
-    m.source_session_ids, m.first_message_id, m.last_message_id, m.first_position, m.last_position,
-    m.source_mode, m.offline OR coalesce(v.offline, false) AS offline,
-    o.characters, o.seqs, o.epochs,
-    f.distance, f.rank, f.is_newest, f.is_weighty,
+SELECT m.*, f.distance, f.rank, f.is_newest, f.is_weighty,
+    EXISTS (
+        SELECT FROM memory_vectors v WHERE v.memory_id = m.id AND v.embedding_model = $4 AND v.offline
+    ) AS offline_vector,
     (
         SELECT jsonb_object_agg(asked.character_id, last.seq)
         FROM unnest($2::text[]) AS asked (character_id)
@@ -68,21 +79,11 @@ SELECT m.id, m.user_id, m.kind, m.payload, m.importance, m.pinned_at IS NOT NULL
         ) AS last
     ) AS last_seqs
 FROM found f
-JOIN user_memories m ON m.id = f.memory_id
-LEFT JOIN memory_vectors v ON v.memory_id = f.memory_id AND v.embedding_model = $4
-CROSS JOIN LATERAL (
-    SELECT array_agg(character_id ORDER BY place) AS characters, array_agg(seq ORDER BY place) AS seqs,
-        array_agg(epoch ORDER BY place) AS epochs
-    FROM user_memory_characters WHERE memory_id = f.memory_id
-) AS o;
+CROSS JOIN LATERAL (SELECT * FROM stored_memories WHERE id = f.memory_id OFFSET 0) AS m;
 
 -- name: memories_page
 -- Newest first, past the row that ($7, $8) names.
-SELECT m.id, m.user_id, m.kind, m.payload, m.importance, m.pinned_at IS NOT NULL AS pinned, m.date, m.created_at,
-    m.source_session_ids, m.first_message_id, m.last_message_id, m.first_position, m.last_position,
-    m.source_mode,
-    m.offline OR EXISTS (SELECT FROM memory_vectors v WHERE v.memory_id = m.id AND v.offline) AS offline,
-    o.characters, o.seqs, o.epochs
+SELECT m.*
 FROM (
     SELECT memory_id, created_at
     FROM user_memory_characters
@@ -91,15 +92,60 @@ FROM (
         AND ($4::date IS NULL OR date >= $4::date)
         AND ($5::date IS NULL OR date <= $5::date)
         AND ($7::timestamptz IS NULL OR (created_at, memory_id) < ($7::timestamptz, $8::uuid))
+        AND ($9::text[] IS NULL OR category = ANY ($9::text[]))
     ORDER BY created_at DESC, memory_id DESC
     LIMIT $6
 ) AS page
-JOIN user_memories m ON m.id = page.memory_id
-CROSS JOIN LATERAL (
-    SELECT array_agg(character_id ORDER BY place) AS characters, array_agg(seq ORDER BY place) AS seqs,
-        array_agg(epoch ORDER BY place) AS epochs
-    FROM user_memory_characters WHERE memory_id = m.id
-) AS o
+CROSS JOIN LATERAL (SELECT * FROM stored_memories WHERE id = page.memory_id OFFSET 0) AS m
+ORDER BY page.created_at DESC, page.memory_id DESC;
+
+-- name: exhaustive
+-- Oldest first, past the row that ($9, $10, $11) names; a memory that several characters have is there once.
+SELECT m.*
+FROM (
+    SELECT DISTINCT date, created_at, memory_id
+    FROM user_memory_characters
+    WHERE user_id = $1 AND character_id = ANY ($2::text[])
+        AND ($3::text[] IS NULL OR kind = ANY ($3::text[]))
+        AND ($4::date IS NULL OR date >= $4::date)
+        AND ($5::date IS NULL OR date <= $5::date)
+        AND ($6::text[] IS NULL OR source_mode = ANY ($6::text[]))
+        AND ($7::text[] IS NULL OR category = ANY ($7::text[]))
+        AND ($9::date IS NULL OR (date, created_at, memory_id) > ($9::date, $10::timestamptz, $11::uuid))
+    ORDER BY date, created_at, memory_id
+    LIMIT $8
+) AS page
+CROSS JOIN LATERAL (SELECT * FROM stored_memories WHERE id = page.memory_id OFFSET 0) AS m
+ORDER BY page.date, page.created_at, page.memory_id;
+
+-- name: in_scope
+-- Every memory in scope, newest first, past the row that ($10, $11) names: its similarity to $8 by the model $9, and
+-- the first filter that it does not pass.
+SELECT m.*, v.embedded, v.distance,
+    CASE
+        WHEN NOT page.kind = ANY ($3::text[]) THEN 'kinds'
+        WHEN page.category IS NULL AND $7::text[] IS NOT NULL OR NOT page.category = ANY ($7::text[])
+            THEN 'categories'
+        WHEN page.date < $4::date THEN 'date_from'
+        WHEN page.date > $5::date THEN 'date_to'
+        WHEN page.source_mode IS NULL AND $6::text[] IS NOT NULL OR NOT page.source_mode = ANY ($6::text[])
+            THEN 'source_modes'
+    END AS filtered
+FROM (
+    SELECT DISTINCT memory_id, created_at, kind, category, date, source_mode
+    FROM user_memory_characters
+    WHERE user_id = $1 AND character_id = ANY ($2::text[])
+        AND ($10::timestamptz IS NULL OR (created_at, memory_id) < ($10::timestamptz, $11::uuid))
+    ORDER BY created_at DESC, memory_id DESC
+    LIMIT $12
+) AS page
+CROSS JOIN LATERAL (SELECT * FROM stored_memories WHERE id = page.memory_id OFFSET 0) AS m
+LEFT JOIN LATERAL (
+    SELECT true AS embedded, embedding <=> $8::halfvec AS distance
+    FROM memory_vectors
+    WHERE memory_id = page.memory_id AND embedding_model = $9 AND embedding IS NOT NULL
+    OFFSET 0
+) AS v ON true
 ORDER BY page.created_at DESC, page.memory_id DESC;
 
 -- name: pair_summary

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
@@ -17,10 +18,14 @@ from agents.pairs import Pairs
 from agents.ports import Embedder
 from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
+from agents.talk import Talk
+from infra.failure_reports import NoReports, SentryReports
+from infra.guarded_embedder import GuardedEmbedder
 from infra.metrics import PrometheusCounters
 from infra.providers import ProviderNotConfigured
 from infra.referring import referring_words
 from infra.sealing import AesGcmSealer, KeysError
+from models.profiles import Profiles
 from models.ranking import RankingRules
 from models.topics import CHAT
 from models.utterance import WideningRules
@@ -53,21 +58,27 @@ CONFIG_POOL_SIZE = 2
 
 
 def recall_rules(settings: Settings) -> RecallRules:
+    ranking = RankingRules(
+        half_life=settings.decay_half_life,
+        floor=settings.decay_floor,
+        k=settings.rrf_k,
+        slot_importance=settings.slot_importance,
+        slots=settings.slots,
+        bar=settings.latest_bar,
+    )
     return RecallRules(
         widening=WideningRules(referring_words(), settings.short_utterance, settings.widened_query),
+        profiles=Profiles(settings.memory_limit, ranking, settings.profiles, settings.character_profiles),
         candidates=settings.candidates,
-        limit=settings.memory_limit,
         query_terms=settings.query_terms,
         deadline_seconds=settings.recall_deadline_seconds,
-        ranking=RankingRules(
-            half_life=settings.decay_half_life,
-            floor=settings.decay_floor,
-            k=settings.rrf_k,
-            slot_importance=settings.slot_importance,
-            slots=settings.slots,
-            bar=settings.latest_bar,
-        ),
     )
+
+
+def failure_reports(settings: Settings) -> SentryReports | NoReports:
+    if settings.sentry_dsn is None:
+        return NoReports()
+    return SentryReports(settings.sentry_dsn.get_secret_value(), f"keepsake@{version('keepsake')}")
 
 
 def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -> None:
@@ -102,6 +113,7 @@ class RecallService:
         self._sealer = sealer
         self._embedder = embedder
         self._directory = directory
+        self._reports = failure_reports(settings)
 
     async def serve(self, listening: socket.socket, instance: str) -> int:
         """Serve until told to stop; the exit code."""
@@ -163,6 +175,7 @@ class RecallService:
                 async with running(self._embedder):
                     yield services, view, probes
             finally:
+                self._reports.close()
                 config.terminate()
                 pool.terminate()
         finally:
@@ -182,15 +195,19 @@ class RecallService:
         codec = RowCodec(self._sealer)
         opener = MemoryOpener(MemoryCipher(self._sealer, codec.pairs), view)
         index = RecallStore(pool)
+        talk = Talk(view, codec, counters, settings.threshold)
+        recall = Recall(
+            index=index,
+            embedder=GuardedEmbedder(self._embedder, settings.breaker_failures, settings.breaker_seconds),
+            opener=opener,
+            sealer=self._sealer,
+            talk=talk,
+            counters=counters,
+            reports=self._reports,
+            rules=recall_rules(settings),
+        )
         return Services(
-            recall=Recall(
-                index=index,
-                embedder=self._embedder,
-                opener=opener,
-                sealer=self._sealer,
-                counters=counters,
-                rules=recall_rules(settings),
-            ),
+            recall=recall,
             pairs=Pairs(
                 index=index,
                 rows=view,

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from agents.pairs import Pairs
 from agents.ports import Counters
-from models.candidates import InvalidCursor
+from models.candidates import InvalidCursor, Scope
 from models.commands import Flush
 from models.memory import MemoryKind
 from models.pair import PairStatus
@@ -54,21 +54,27 @@ def pairs_router(
         user: UserId,
         character: CharacterId,
         kind: Annotated[list[MemoryKind] | None, Query(description="may be repeated")] = None,
-        category: Annotated[str | None, Query(max_length=100)] = None,
+        category: Annotated[
+            list[Annotated[str, Query(max_length=100)]] | None, Query(description="may be repeated")
+        ] = None,
         date_from: date | None = None,
         date_to: date | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
         cursor: Annotated[str | None, Query(max_length=1_000)] = None,
     ) -> MemoryList:
         """A pair's memories, newest first; both dates are included."""
-        if category is not None:
-            raise Problem(422, "This version cannot answer a filter by category yet.")
+        scope = Scope(
+            user_id=user,
+            character_ids=(character,),
+            kinds=tuple(kind or ()),
+            categories=tuple(category or ()),
+            date_from=date_from,
+            date_to=date_to,
+        )
         try:
-            page = await pairs.page(
-                user, character, kinds=kind, date_from=date_from, date_to=date_to, limit=limit, cursor=cursor
-            )
-        except InvalidCursor:
-            raise Problem(422, "The cursor is not one of this service: leave it out to start anew.") from None
+            page = await pairs.page(scope, limit=limit, cursor=cursor)
+        except InvalidCursor as error:
+            raise Problem(422, f"{str(error)[0].upper()}{str(error)[1:]}.") from None
         except StoreUnavailable:
             raise _unavailable("PostgreSQL cannot be reached.") from None
         return page

@@ -1,12 +1,17 @@
-"""`POST /v1/recall`."""
+"""`POST /v1/recall` and `POST /v1/context`."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fastapi import APIRouter
 
 from agents.recall import Recall
+from models.candidates import InvalidCursor
+from models.profiles import UnknownProfile
 from models.recall import RecallRequest, RecallResponse
 from streams.web.metrics import RECALL_SECONDS
+from streams.web.problems import Problem
 
 
 def recall_router(recall: Recall) -> APIRouter:
@@ -16,8 +21,18 @@ def recall_router(recall: Recall) -> APIRouter:
     async def post_recall(request: RecallRequest) -> RecallResponse:
         """The memories that belong in the next prompt. Always 200: `degraded` says what failed."""
         started = time.perf_counter()
-        answer = await recall.recall(request)
+        with _refusals():
+            answer = await recall.recall(request)
         RECALL_SECONDS.observe(time.perf_counter() - started)
         return answer
 
     return router
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What is wrong with the request itself, as a problem."""
+    try:
+        yield
+    except (InvalidCursor, UnknownProfile) as error:
+        raise Problem(422, f"{str(error)[0].upper()}{str(error)[1:]}.") from None
