@@ -24,6 +24,9 @@ Sealed = Annotated[
 ]
 
 
+TokenHash = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -98,7 +101,7 @@ class MemoryEmbedded(_Record):
     user_id: str
     text_version: int = 0
     what: str = Field(description='"tokens", or the name of the embedding model')
-    tokens: tuple[str, ...] | None = None
+    tokens: tuple[TokenHash, ...] | None = None
     vector: Sealed | None = None
     offline: bool
 

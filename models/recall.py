@@ -1,9 +1,17 @@
 """`POST /v1/recall` and the memories of an answer (section H)."""
 
 from datetime import date, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from models.ids import id_problem
 from models.memory import KeyDetail, MemoryKind, Plan, Source
@@ -45,7 +53,7 @@ class Filters(_Request):
     """Which memories are looked at; both dates are included, and no value means no filter."""
 
     kinds: tuple[MemoryKind, ...] = Field((), max_length=4)
-    categories: tuple[str, ...] = Field((), max_length=32)
+    categories: tuple[Id, ...] = Field((), max_length=32)
     date_from: date | None = None
     date_to: date | None = None
     source_modes: tuple[Id, ...] = Field((), max_length=32)
@@ -197,6 +205,14 @@ class RecallResponse(_Answer):
     offline: bool = False
     cursor: str | None = None
     explained: Explained | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `explained` where nobody asked for it."""
+        fields: dict[str, Any] = serialize(self)
+        if self.explained is None:
+            fields.pop("explained", None)
+        return fields
 
 
 class MemoryList(_Answer):

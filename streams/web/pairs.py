@@ -13,7 +13,7 @@ from models.candidates import InvalidCursor, Scope
 from models.commands import Flush
 from models.memory import MemoryKind
 from models.pair import PairStatus
-from models.recall import MemoryList
+from models.recall import Id, MemoryList
 from models.store_errors import StoreUnavailable
 from models.topics import CHAT, COMMAND
 from streams.partitioner import partition_for
@@ -54,9 +54,7 @@ def pairs_router(
         user: UserId,
         character: CharacterId,
         kind: Annotated[list[MemoryKind] | None, Query(description="may be repeated")] = None,
-        category: Annotated[
-            list[Annotated[str, Query(max_length=100)]] | None, Query(description="may be repeated")
-        ] = None,
+        category: Annotated[list[Id] | None, Query(description="may be repeated")] = None,
         date_from: date | None = None,
         date_to: date | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,

@@ -1,5 +1,6 @@
 """Databases of their own for tests, in the shared server, and rows to put into them."""
 
+import hashlib
 from datetime import UTC, date, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID, uuid4, uuid5
@@ -41,6 +42,8 @@ def created_row(
     day: date | None = None,
     offset: int | None = None,
     payload: bytes = b"sealed",
+    category: str | None = None,
+    source_mode: str | None = None,
 ) -> CreatedRow:
     """The `number`-th memory; `owners` gives its seq with each character. Each is a minute newer than the last."""
     at = START + timedelta(minutes=number)
@@ -57,6 +60,8 @@ def created_row(
             importance=importance,
             date=day or at.date(),
             created_at=at,
+            category=category,
+            source_mode=source_mode,
             source=Source(
                 session_ids=("s1",),
                 first_message_id=f"m{number}",
@@ -79,8 +84,14 @@ def created_row(
     )
 
 
+def token_hash(token: str) -> str:
+    """16 hexadecimal digits that stand for a token, as a sealer's hash does."""
+    return hashlib.blake2b(token.encode(), digest_size=8).hexdigest()
+
+
 def tokens_row(number: int, *tokens: str, version: int = 0, offset: int | None = None) -> TokensRow:
-    return TokensRow(memory_name(number), version, tokens, False, number if offset is None else offset)
+    hashes = tuple(token_hash(token) for token in tokens)
+    return TokensRow(memory_name(number), version, hashes, False, number if offset is None else offset)
 
 
 def unit_vector(seed: int) -> list[float]:
@@ -96,6 +107,7 @@ def vector_row(
     version: int = 0,
     offset: int | None = None,
     offline: bool = False,
+    user: str = "u1",
 ) -> VectorRow:
     """An opened vector; a sealed one where `vector` is None."""
     return VectorRow(
@@ -106,4 +118,5 @@ def vector_row(
         offset=number if offset is None else offset,
         opened=None if vector is None else np.asarray(vector, dtype="<f4").tobytes(),
         sealed=b"sealed vector" if vector is None else None,
+        user_id=None if vector is None else user,
     )

@@ -97,9 +97,14 @@ class World:
             rows.append(replace(row, memory=row.memory.model_copy(update={"payload": payload})))
             opened = np.asarray(vector, dtype="<f4").tobytes()
             rows.append(
-                VectorRow(row.memory.memory_id, embedder.model, 0, True, number, opened=opened, sealed=None)
+                VectorRow(
+                    *(row.memory.memory_id, embedder.model, 0, True, number),
+                    opened=opened,
+                    sealed=None,
+                    user_id=user,
+                )
             )
-            hashes = tuple(self.sealer.hash_token(token) for token in index_tokens([terms[number - 1]]))
+            hashes = tuple(self.sealer.hash_token(user, token) for token in index_tokens([terms[number - 1]]))
             rows.append(TokensRow(row.memory.memory_id, 0, hashes, True, number))
         pool = await create_pool(self.database_url)
         try:

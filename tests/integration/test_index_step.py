@@ -6,7 +6,7 @@ import pytest
 
 from agents.codec import MemoryCipher
 from agents.index import Index, IndexBehind
-from models.published import TOKENS, MemoryCreated, MemoryEmbedded
+from models.published import MemoryCreated, MemoryEmbedded
 from models.records import Record
 from models.topics import CREATED, EMBEDDED
 from sql.index_store import IndexStore
@@ -90,7 +90,8 @@ async def test_values_that_the_database_does_not_take_are_a_dead_letter_and_the_
     step = Step(pool)
     good = record(1)
     bad = MemoryCreated.model_validate_json(record(2).value or b"").model_copy(update={"importance": 99})
-    nul = MemoryEmbedded(memory_id=bad.memory_id, user_id="u1", what=TOKENS, tokens=("a\x00",), offline=False)
+    unknown = MemoryCreated.model_validate_json(record(3).value or b"").memory_id
+    nul = MemoryEmbedded(memory_id=unknown, user_id="u1", what="nul\x00", vector=b"?", offline=False)
     await step.index.handle_batch(
         [
             good,

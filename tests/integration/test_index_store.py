@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from models.index_rows import CreatedRow, IndexRow, RelationshipRow, VectorRow, WindowRow
 from models.published import RelationshipChanged, WindowChanged
 from models.store_errors import StoreRejected
-from sql.index_store import IndexStore
+from sql.index_store import IndexStore, token_key
 from sql.migrate import migrate
 from sql.pool import Pool, create_pool
 from tests.engines import LocalEngines
@@ -18,6 +18,7 @@ from tests.integration.databases import (
     created_row,
     memory_name,
     new_database,
+    token_hash,
     tokens_row,
     unit_vector,
     vector_row,
@@ -162,10 +163,8 @@ async def test_the_highest_version_and_then_the_later_record_wins(pool: Pool) ->
         "SELECT character_id FROM user_memory_characters WHERE memory_id = $1", memory_name(1)
     )
     assert [row["character_id"] for row in owners] == ["mina"]
-    tokens = await pool.fetchval(
-        "SELECT tsvector_to_array(search_vector) FROM memory_tokens WHERE memory_id = $1", memory_name(1)
-    )
-    assert tokens == ["dd"]
+    tokens = await pool.fetchval("SELECT tokens FROM memory_tokens WHERE memory_id = $1", memory_name(1))
+    assert tokens == [token_key(token_hash("dd"))]
     [state] = await pool.fetch("SELECT * FROM character_relationship_states")
     assert (state["epoch"], state["version"], state["payload"]) == (2, 1, None)
     assert await pool.fetchval("SELECT status FROM closed_windows") == "remembered"
@@ -174,9 +173,9 @@ async def test_the_highest_version_and_then_the_later_record_wins(pool: Pool) ->
 async def test_rows_and_offsets_are_all_or_nothing(pool: Pool) -> None:
     store = IndexStore(pool)
     await store.apply([created_row(1)], {("memory.created", 0): 5})
-    bad = tokens_row(2, "with\x00nul")
+    bad = created_row(2, user="with\x00nul")
     with pytest.raises(StoreRejected):
-        await store.apply([created_row(2), bad], {("memory.created", 0): 9})
+        await store.apply([created_row(3), bad], {("memory.created", 0): 9})
     assert await pool.fetchval("SELECT count(*) FROM user_memories") == 1
     assert await store.applied_offsets() == {("memory.created", 0): 5}
 

@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from infra.offline_embedder import OFFLINE_MODEL, OfflineEmbedder
+from models.candidates import Scope
 from models.dead import DeadLetter
 from models.published import TOKENS, embedded_key
 from models.tokens import query_tokens
@@ -93,10 +94,9 @@ async def test_memories_become_findable_by_meaning_and_by_word(world: World) -> 
     pool = await create_pool(world.dsn)
     embedder = OfflineEmbedder()
     try:
-        hashes = [world.ledger.sealer.hash_token(token) for token in query_tokens(["마라톤을"])]
+        hashes = [world.ledger.sealer.hash_token("u1", token) for token in query_tokens(["마라톤을"])]
         found = await RecallStore(pool).candidates(
-            "u1",
-            ["mina"],
+            Scope("u1", ("mina",)),
             query_vector=await embedder.embed_query("내 고양이 이름이 뭐였지?"),
             model=OFFLINE_MODEL,
             token_hashes=hashes,
@@ -125,10 +125,12 @@ async def test_a_key_that_comes_late_is_waited_for_and_a_destroyed_one_passed_ov
     await world.ledger.publish_key("late", "mina")
 
     async def embedded() -> bool:
-        return await count_rows(world.dsn, "memory_vectors") == 1
+        return (
+            await count_rows(world.dsn, "memory_vectors") == 1
+            and await count_rows(world.dsn, "memory_tokens") == 1
+        )
 
-    await eventually(embedded, "the vector of the late one")
-    assert await count_rows(world.dsn, "memory_tokens") == 1
+    await eventually(embedded, "vector and tokens of the late one")
     assert await world.reasons() == []
     assert await world.indexer.stop() == 0
 

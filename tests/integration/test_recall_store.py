@@ -1,11 +1,12 @@
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
-from models.candidates import Candidate, Candidates, InvalidCursor
+from models.candidates import Candidate, Candidates, InvalidCursor, Scope
 from models.index_rows import IndexRow, RelationshipRow, WindowRow
 from models.published import RelationshipChanged, WindowChanged
 from sql.index_store import IndexStore
@@ -18,6 +19,7 @@ from tests.integration.databases import (
     created_row,
     memory_name,
     new_database,
+    token_hash,
     tokens_row,
     unit_vector,
     vector_row,
@@ -43,6 +45,9 @@ def recall(pool: Pool) -> RecallStore:
     return RecallStore(pool)
 
 
+MINA = Scope("u1", ("mina",))
+
+
 async def find(
     recall: RecallStore,
     *characters: str,
@@ -50,16 +55,16 @@ async def find(
     tokens: Sequence[str] = (),
     model: str = MODEL,
     limit: int = 20,
-    **filters: object,
+    slots: int = 2,
+    **filters: Any,
 ) -> Candidates:
     return await recall.candidates(
-        "u1",
-        characters or ("mina",),
+        replace(MINA, character_ids=characters or ("mina",), **filters),
         query_vector=vector,
         model=model,
-        token_hashes=tokens,
+        token_hashes=[token_hash(token) for token in tokens],
         limit=limit,
-        **filters,  # type: ignore[arg-type]  # named as the store names them
+        slots=slots,
     )
 
 
@@ -109,7 +114,7 @@ async def test_keywords_find_any_token_most_matches_first_ties_newest(
         tokens_row(5),
     ]
     await index.apply(rows, {})
-    found = await find(recall, tokens=["aa", "bb", "o'clock \\ & !"])
+    found = await find(recall, tokens=["aa", "bb", "cc"])
     assert numbers(found.keyword) == [1, 3, 2]
     assert (await find(recall, tokens=[])).keyword == ()
     assert numbers((await find(recall, tokens=["zz"], limit=1)).keyword) == [4]
@@ -153,7 +158,7 @@ async def test_filters_come_before_the_paths(index: IndexStore, recall: RecallSt
         rows += [vector_row(number, unit_vector(number)), tokens_row(number, "aa")]
     await index.apply(rows, {})
     june: dict[str, Any] = {"date_from": date(2026, 6, 28), "date_to": date(2026, 6, 30)}
-    found = await find(recall, vector=unit_vector(5), tokens=["aa"], limit=2, slots=2, **june)
+    found = await find(recall, vector=unit_vector(5), tokens=["aa"], limit=2, **june)
     for path in (
         numbers(found.vector),
         numbers(found.keyword),
@@ -163,15 +168,13 @@ async def test_filters_come_before_the_paths(index: IndexStore, recall: RecallSt
         assert len(path) == 2
         assert set(path) <= {2, 3, 4}
     assert found.max_seq == {"mina": 5}
-    assert numbers((await find(recall, kinds=["log"], **june)).recent) == [4]
-    assert numbers((await find(recall, kinds=[])).recent) == []
+    assert numbers((await find(recall, kinds=("log",), **june)).recent) == [4]
 
 
 async def test_an_offline_vector_or_text_is_told(index: IndexStore, recall: RecallStore) -> None:
     await index.apply([created_row(1), created_row(2), vector_row(1, unit_vector(1), offline=True)], {})
     assert [memory.offline for memory in (await find(recall)).recent] == [False, True]
-    page = await recall.memories_page("u1", "mina")
-    assert [memory.offline for memory in page.memories] == [False, True]
+    assert [memory.offline for memory in (await find(recall, model="another")).recent] == [False, False]
 
 
 async def test_pages_hold_every_memory_once_while_others_are_added(
@@ -181,7 +184,7 @@ async def test_pages_hold_every_memory_once_while_others_are_added(
     seen: list[int] = []
     cursor: str | None = None
     for turn in range(100):
-        page = await recall.memories_page("u1", "mina", limit=5, cursor=cursor)
+        page = await recall.memories_page(MINA, limit=5, cursor=cursor)
         seen += numbers(page.memories)
         cursor = page.cursor
         if cursor is None:
@@ -194,12 +197,12 @@ async def test_pages_are_filtered_and_a_foreign_cursor_is_refused(
     index: IndexStore, recall: RecallStore
 ) -> None:
     await index.apply([created_row(1), created_row(2, kind="log"), created_row(3, user="u2")], {})
-    page = await recall.memories_page("u1", "mina", kinds=["log"])
+    page = await recall.memories_page(replace(MINA, kinds=("log",)))
     assert (numbers(page.memories), page.cursor) == ([2], None)
-    assert (await recall.memories_page("u1", "mina", date_from=date(2027, 1, 1))).memories == ()
+    assert (await recall.memories_page(replace(MINA, date_from=date(2027, 1, 1)))).memories == ()
     for cursor in ("%%%", "bm9uZQ", "WyIyMDI2LTAxLTAxIiwgIngiXQ", "한글"):
         with pytest.raises(InvalidCursor):
-            await recall.memories_page("u1", "mina", cursor=cursor)
+            await recall.memories_page(MINA, cursor=cursor)
 
 
 async def test_a_pair_is_summed_up(index: IndexStore, recall: RecallStore) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ import orjson
 
 from agents.codec import MemoryCipher, PairCipher
 from infra.sealing import AesGcmSealer, MasterKeys
-from models.candidates import Candidate, Candidates, MemoryPage, PairSummary
+from models.candidates import Candidate, Candidates, MemoryPage, PairSummary, Scope, ScopePage
 from models.memory import MemoryContent, Quote, Source
 from models.published import CharacterSeq
 from models.rows import PairKey
@@ -94,7 +94,12 @@ class Vault:
         )
         return candidate(number, payload=payload, **more)
 
-    # What a view does (agents.ports.RowSource, agents.codec.PairKeys).
+    # What a view does (agents.ports.LedgerView, agents.codec.PairKeys).
+
+    complete = True
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(sorted((key, row) for key, row in self.rows.items() if key.startswith(prefix)))
 
     def get(self, key: bytes) -> bytes | None:
         return self.rows.get(key)
@@ -109,6 +114,7 @@ class FakeIndex:
     def __init__(self, found: Candidates | None = None) -> None:
         self.found = found or Candidates()
         self.page = MemoryPage((), None)
+        self.scope_page = ScopePage((), None)
         self.error: Exception | None = None
         self.asked: dict[str, Any] = {}
 
@@ -117,15 +123,24 @@ class FakeIndex:
             raise self.error
         return value
 
-    async def candidates(self, user_id: str, character_ids: Sequence[str], **asked: Any) -> Candidates:
-        self.asked = asked
+    async def candidates(self, scope: Scope, **asked: Any) -> Candidates:
+        self.asked = {"scope": scope, **asked}
         for _ in range(3):  # as a database would, let a deadline that has passed take effect
             await asyncio.sleep(0)
         found: Candidates = self._answer(self.found)
         return found
 
-    async def memories_page(self, user_id: str, character_id: str, **asked: Any) -> MemoryPage:
-        self.asked = {"user_id": user_id, "character_id": character_id, **asked}
+    async def exhaustive(self, scope: Scope, **asked: Any) -> MemoryPage:
+        self.asked = {"scope": scope, **asked}
+        everything: MemoryPage = self._answer(self.page)
+        return everything
+
+    async def in_scope(self, scope: Scope, **asked: Any) -> ScopePage:
+        page: ScopePage = self._answer(self.scope_page)
+        return page
+
+    async def memories_page(self, scope: Scope, **asked: Any) -> MemoryPage:
+        self.asked = {"scope": scope, **asked}
         page: MemoryPage = self._answer(self.page)
         return page
 
@@ -170,6 +185,14 @@ class FakeCounters:
 
     def count(self, name: str, by: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + by
+
+
+class FakeReports:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def report(self, reason: str, error: BaseException | None = None) -> None:
+        self.reasons.append(reason)
 
 
 class FakeLog:

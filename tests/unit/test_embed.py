@@ -176,7 +176,7 @@ async def test_a_memory_gets_its_token_hashes_and_its_vector() -> None:
     world = World()
     await world.embed.handle_batch([record(1, sealed(1, terms=("고양이", "tea")))])
     tokens = next(sent for sent in world.topic.sent if sent.what == TOKENS)
-    assert set(tokens.tokens or ()) == {SEALER.hash_token(t) for t in index_tokens(["고양이", "tea"])}
+    assert set(tokens.tokens or ()) == {SEALER.hash_token("u1", t) for t in index_tokens(["고양이", "tea"])}
     assert world.topic.count("model-a") == 1
     assert world.progress.at == 2
 

@@ -7,12 +7,14 @@ import pytest
 
 from agents.opening import MemoryOpener
 from agents.recall import Recall, RecallRules
+from agents.row_codec import RowCodec
+from agents.talk import Talk
 from infra.referring import referring_words
 from models.recall import Filters, RecallRequest
 from models.rows import PairKey
 from models.store_errors import StoreUnavailable
 from models.utterance import WideningRules
-from tests.unit.memories import USER, FakeCounters, FakeEmbedder, FakeIndex, Vault, found
+from tests.unit.memories import USER, FakeCounters, FakeEmbedder, FakeIndex, FakeReports, Vault, found
 
 
 class Setting:
@@ -21,12 +23,15 @@ class Setting:
         self.index = FakeIndex()
         self.embedder = FakeEmbedder()
         self.counters = FakeCounters()
+        self.reports = FakeReports()
         self.recall = Recall(
             index=self.index,
             embedder=self.embedder,
             opener=MemoryOpener(self.vault.cipher, self.vault),
             sealer=self.vault.sealer,
+            talk=Talk(self.vault, RowCodec(self.vault.sealer), self.counters, 5),
             counters=self.counters,
+            reports=self.reports,
             rules=RecallRules(WideningRules(referring_words()), deadline_seconds=deadline),
         )
 
@@ -57,13 +62,15 @@ async def test_the_index_is_asked_for_hashes_filters_and_candidates() -> None:
         "date_from": "2026-06-28",
         "date_to": "2026-06-30",
         "source_modes": ["story"],
+        "categories": ["food"],
     }
     await at.recall.recall(request("와인 wine", filters=filters))
     assert at.index.asked["limit"] == 20
-    assert at.index.asked["kinds"] == ("log",)
-    assert str(at.index.asked["date_to"]) == "2026-06-30"
-    assert at.index.asked["source_modes"] == ("story",)
-    assert at.vault.sealer.hash_token("ewine") in at.index.asked["token_hashes"]
+    scope = at.index.asked["scope"]
+    assert (scope.user_id, scope.character_ids, scope.kinds) == (USER, ("mina",), ("log",))
+    assert (str(scope.date_from), str(scope.date_to)) == ("2026-06-28", "2026-06-30")
+    assert (scope.source_modes, scope.categories) == (("story",), ("food",))
+    assert at.vault.sealer.hash_token(USER, "ewine") in at.index.asked["token_hashes"]
     assert not any("wine" in token for token in at.index.asked["token_hashes"])
 
 
@@ -166,7 +173,7 @@ async def test_a_short_query_that_refers_back_is_widened_by_the_users_words() ->
     )
     assert answer.query == "치과 예약했어 떨린다 그거 언제였지?"
     assert at.embedder.queries == [answer.query]
-    assert at.vault.sealer.hash_token("b치과") in at.index.asked["token_hashes"]
+    assert at.vault.sealer.hash_token(USER, "b치과") in at.index.asked["token_hashes"]
     answer = await at.recall.recall(request("엄마 생신은?", recent_user_messages=["치과 예약했어"]))
     assert answer.query == "엄마 생신은?"
 

@@ -51,7 +51,7 @@ def test_known_answers_of_the_derived_keys() -> None:
     # Made once with an independent HKDF (RFC 5869) and AES-GCM: a changed layout or label would lock
     # every deployment out of its data.
     sealer = AesGcmSealer(MASTERS)
-    assert sealer.hash_token("냉면") == "c070eb3dbcdaf6da"
+    assert sealer.hash_token("u", "냉면") == "582e794af846d723"
     wrapped = bytes.fromhex(KNOWN_WRAPPED)
     assert sealer.unwrap(wrapped, b"pair\x1fu\x1fA\x1f1") == b"p" * 32
     assert sealer.open_deployment(bytes.fromhex(KNOWN_DEPLOYMENT), b"request\x1f1") == "비밀".encode()
@@ -88,7 +88,8 @@ def test_a_rotated_master_key_still_opens_what_the_old_one_wrapped() -> None:
     wrapped = old.wrap(b"p" * 32, b"c")
     rotated = AesGcmSealer(MasterKeys("k2", {**MASTERS.keys, "k2": b"n" * 32}, MASTERS.index_secret))
     assert rotated.unwrap(wrapped, b"c") == b"p" * 32
-    assert rotated.hash_token("x") == old.hash_token("x")
+    assert rotated.hash_token("u", "x") == old.hash_token("u", "x")
+    assert old.hash_token("u", "x") != old.hash_token("v", "x")
     with pytest.raises(CannotOpen):
         old.unwrap(rotated.wrap(b"p" * 32, b"c"), b"c")
 

@@ -14,9 +14,10 @@ from agents.opening import MemoryOpener
 from agents.pairs import Pairs
 from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
+from agents.talk import Talk
 from infra.referring import referring_words
 from models.assignments import Assigned, Assignment, Task
-from models.candidates import InvalidCursor, MemoryPage
+from models.candidates import InvalidCursor, MemoryPage, Scope
 from models.commands import Flush, parse_command
 from models.messages import parse_chat_message
 from models.store_errors import StoreUnavailable
@@ -35,6 +36,7 @@ from tests.unit.memories import (
     FakeIndex,
     FakeLog,
     FakeReadiness,
+    FakeReports,
     FakeView,
     Vault,
     found,
@@ -74,6 +76,7 @@ class Web:
         self.embedder = FakeEmbedder()
         self.assignments = FakeAssignments()
         counters = FakeCounters()
+        codec = RowCodec(self.vault.sealer)
         opener = MemoryOpener(self.vault.cipher, self.vault)
         (directory / "token").write_text(f"{TOKEN}\n")
         self.app = make_app(
@@ -83,13 +86,15 @@ class Web:
                     embedder=self.embedder,
                     opener=opener,
                     sealer=self.vault.sealer,
+                    talk=Talk(self.vault, codec, counters, 5),
                     counters=counters,
+                    reports=FakeReports(),
                     rules=RecallRules(WideningRules(referring_words()), deadline_seconds=30),
                 ),
                 pairs=Pairs(
                     index=self.index,
                     rows=self.vault,
-                    codec=RowCodec(self.vault.sealer),
+                    codec=codec,
                     opener=opener,
                     counters=counters,
                     threshold=5,
@@ -304,7 +309,7 @@ async def test_recall_gives_exactly_the_fields_of_the_interface(web: Web, client
     answer = await client.post("/v1/recall", json=asked)
     assert answer.status_code == 200
     body = answer.json()
-    assert set(body) == {"memories", "query", "degraded", "offline", "cursor"}
+    assert set(body) == {"memories", "query", "degraded", "offline", "cursor", "explained"}
     (memory,) = body["memories"]
     assert set(memory) == {
         "id",
@@ -344,10 +349,11 @@ async def test_recall_gives_exactly_the_fields_of_the_interface(web: Web, client
         {"limit": 1.5},
         {"limit": 10**30},
         {"mode": SECRET},
-        {"mode": "exhaustive"},
+        {"profile": SECRET},
+        {"mode": "exhaustive", "cursor": SECRET * 400},
         {"cursor": SECRET},
         {"filters": {"kinds": [SECRET]}},
-        {"filters": {"categories": [SECRET]}},
+        {"filters": {"categories": [f"{SECRET}\x00"]}},
         {"filters": {"date_from": SECRET}},
         {"filters": {"date_from": "2026-06-30", "date_to": "2026-06-01"}},
         {"filters": {SECRET: 1}},
@@ -397,9 +403,7 @@ async def test_any_id_can_stand_in_a_path(web: Web, client: httpx.AsyncClient, u
         "last_message_at": None,
     }
     assert (await client.get(f"{path}/memories?kind=log&kind=window&limit=3")).status_code == 200
-    assert web.index.asked["user_id"] == user
-    assert web.index.asked["character_id"] == "미나/2"
-    assert web.index.asked["kinds"] == ["log", "window"]
+    assert web.index.asked["scope"] == Scope(user, ("미나/2",), kinds=("log", "window"))
 
 
 @pytest.mark.parametrize("user", ["%00", "%ff%fe", "a" * 129, "%1f", "%ed%a0%80"])
@@ -418,7 +422,7 @@ async def test_odd_ids_in_a_path_are_refused(client: httpx.AsyncClient, user: st
         f"limit={SECRET}",
         f"kind={SECRET}",
         f"date_from={SECRET}",
-        f"category={SECRET}",
+        f"category={SECRET}%00",
     ],
 )
 async def test_odd_filters_are_refused(client: httpx.AsyncClient, query: str) -> None:
