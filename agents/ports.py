@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Protocol
 
-from models.candidates import Candidates, MemoryPage, PairSummary, Scope, ScopePage
+from models.candidates import Candidate, Candidates, MemoryPage, PairSummary, Scope, ScopePage
 from models.memory import Provenance
 from models.prompt import Prompt, RenderedPrompt
 from models.records import Record
@@ -183,6 +184,10 @@ class RecallIndex(Protocol):
     async def memories_page(
         self, scope: Scope, *, limit: int = 50, cursor: str | None = None
     ) -> MemoryPage: ...
+
+    async def with_plans(
+        self, user_id: str, character_ids: Sequence[str], first: date, last: date, limit: int
+    ) -> list[Candidate]: ...
 
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary: ...
 

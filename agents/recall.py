@@ -6,8 +6,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agents.explanation import explain_other, explain_returned
-from agents.opening import CannotBeOpened, MemoryOpener, answer_memory
+from agents.deadline import within
+from agents.explanation import explain_other
+from agents.found import Found, Recalled, answer_memories, any_offline
+from agents.opening import CannotBeOpened, MemoryOpener
 from agents.ports import Counters, Embedder, FailureReports, ProviderError, RecallIndex, Sealer
 from agents.talk import Talk
 from models.candidates import Candidate, Candidates, InvalidCursor, MemoryPage, Scope, ScopePage
@@ -46,9 +48,9 @@ class RecallRules:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What an answer holds: memories with their texts, the ranking they came from, and what was not to be had."""
+    """The memories of an answer, the ranking they came from, and what was not to be had."""
 
-    memories: list[tuple[Ranked, MemoryContent]]
+    memories: list[Recalled]
     ranking: Ranking
     trouble: Degraded | None
 
@@ -80,76 +82,78 @@ class Recall:
     async def recall(self, request: RecallRequest) -> RecallResponse:
         """The memories for a request; `degraded` says what failed. UnknownProfile and InvalidCursor are the only
         errors: the request itself is wrong."""
+        found = await self.find(request)
+        return RecallResponse(
+            memories=answer_memories(found.memories, explain=request.explain),
+            query=found.query,
+            degraded=found.degraded,
+            offline=found.offline,
+            cursor=found.cursor,
+            explained=found.explained,
+        )
+
+    async def find(self, request: RecallRequest) -> Found:
+        """The same, not in its form for the wire."""
         ranks = self._rules.profiles.ranks(request.profile, request.character_ids, request.limit)
-        scope = _scope(request)
+        scope = make_scope(request)
         end = asyncio.get_running_loop().time() + self._rules.deadline_seconds
         if request.mode == "exhaustive":
-            answer = await self._everything(request, scope, ranks.limit, end)
+            found = await self._everything(request, scope, ranks.limit, end)
         else:
-            answer = await self._search(request, scope, ranks, end)
-        if answer.degraded is not None:
-            self._counters.count(f"recall_degraded_{answer.degraded}")
-        return answer
+            found = await self._search(request, scope, ranks, end)
+        if found.degraded is not None:
+            self._counters.count(f"recall_degraded_{found.degraded}")
+        return found
 
-    async def _search(self, request: RecallRequest, scope: Scope, ranks: Ranks, end: float) -> RecallResponse:
+    async def _search(self, request: RecallRequest, scope: Scope, ranks: Ranks, end: float) -> Found:
         query = self._query(request)
         vector, vector_trouble = await self._embed(query, end)
         # Without a vector the most recent answer, as many as were asked for.
         terms = query_terms(query, self._rules.query_terms) if vector is not None else ()
-        found, index_trouble = await self._asked(
+        hashes = [self._sealer.hash_token(scope.user_id, token) for token in query_tokens(terms)]
+        candidates, index_trouble = await self._asked(
             self._index.candidates(
                 scope,
                 query_vector=vector,
                 model=self._embedder.model,
-                token_hashes=[self._sealer.hash_token(scope.user_id, token) for token in query_tokens(terms)],
+                token_hashes=hashes,
                 limit=self._rules.candidates if vector is not None else ranks.limit,
                 slots=ranks.rules.slots,
                 slot_importance=ranks.rules.slot_importance,
             ),
             end,
         )
-        chosen = self._choose(found or Candidates(), request, ranks, searched=vector is not None)
+        chosen = self._choose(candidates or Candidates(), request, ranks, searched=vector is not None)
         explained, cursor, page_trouble = None, None, None
         if request.explain:
             explained, cursor, page_trouble = await self._explain(request, scope, chosen, vector, end)
-        return RecallResponse(
-            memories=tuple(
-                answer_memory(
-                    ranked.memory,
-                    content,
-                    ranked.score,
-                    explain_returned(ranked) if request.explain else None,
-                )
-                for ranked, content in chosen.memories
-            ),
+        return Found(
+            memories=chosen.memories,
             query=query,
             degraded=index_trouble or page_trouble or vector_trouble or chosen.trouble,
-            offline=(vector is not None and self._embedder.offline)
-            or any(ranked.memory.offline for ranked, _ in chosen.memories),
+            offline=(vector is not None and self._embedder.offline) or any_offline(chosen.memories),
             cursor=cursor,
             explained=explained,
         )
 
-    async def _everything(
-        self, request: RecallRequest, scope: Scope, limit: int, end: float
-    ) -> RecallResponse:
+    async def _everything(self, request: RecallRequest, scope: Scope, limit: int, end: float) -> Found:
         """A page of everything that passes the filters (R29)."""
         page, trouble = await self._asked(
             self._index.exhaustive(scope, limit=limit, cursor=request.cursor), end
         )
         page = page or MemoryPage((), request.cursor)
-        opened: list[tuple[Candidate, MemoryContent]] = []
+        memories: list[Recalled] = []
         unknown = False
         for memory in page.memories:
             content, reason = self._open(memory)
             unknown = unknown or reason == "unknown_key"
             if content is not None:
-                opened.append((memory, content))
-        return RecallResponse(
-            memories=tuple(answer_memory(memory, content) for memory, content in opened),
+                memories.append(Recalled(memory, content))
+        return Found(
+            memories=memories,
             query=request.query,
             degraded=trouble or ("keys_unavailable" if unknown else None),
-            offline=any(memory.offline for memory, _ in opened),
+            offline=any_offline(memories),
             cursor=page.cursor,
         )
 
@@ -164,7 +168,7 @@ class Recall:
         trouble: Degraded
         failure: Exception
         try:
-            return await _within(self._embedder.embed_query(query), until), None
+            return await within(self._embedder.embed_query(query), until), None
         except TimeoutError as error:
             trouble, failure = "embedding_timeout", error
         except ProviderError as error:
@@ -180,7 +184,7 @@ class Recall:
         trouble: Degraded
         failure: Exception
         try:
-            return await _within(work, end), None
+            return await within(work, end), None
         except InvalidCursor:
             raise
         except TimeoutError as error:
@@ -223,7 +227,7 @@ class Recall:
                 closed.add(memory.memory_id)
             if len(closed) == before:
                 return _Chosen(
-                    [(ranked, opened[ranked.memory.memory_id]) for ranked in chosen],
+                    [Recalled(ranked.memory, opened[ranked.memory.memory_id], ranked) for ranked in chosen],
                     ranking,
                     "keys_unavailable" if unknown else None,
                 )
@@ -255,7 +259,7 @@ class Recall:
             end,
         )
         page = page or ScopePage((), None)
-        returned = {ranked.memory.memory_id for ranked, _ in chosen.memories}
+        returned = {one.memory.memory_id for one in chosen.memories}
         outranked = chosen.ranking.fused_by_id() if vector is not None else {}
         others = tuple(
             explain_other(
@@ -274,7 +278,8 @@ class Recall:
         return Explained(others=others, talk=talk), page.cursor, trouble
 
 
-def _scope(request: RecallRequest) -> Scope:
+def make_scope(request: RecallRequest) -> Scope:
+    """Which memories a request looks at."""
     filters = request.filters
     return Scope(
         user_id=request.user_id,
@@ -285,22 +290,3 @@ def _scope(request: RecallRequest) -> Scope:
         date_to=filters.date_to,
         source_modes=filters.source_modes,
     )
-
-
-async def _within(work: Coroutine[Any, Any, T], end: float) -> T:
-    """What the work gives until `end` (the loop's time); TimeoutError then, whether it lets itself be ended or not.
-
-    A driver that is cancelled waits for its server to agree, which one that hangs never does.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait({task}, timeout=max(0.0, end - asyncio.get_running_loop().time()))
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if done:
-        return task.result()
-    task.cancel()
-    # Its end is nobody's concern any more; unread, asyncio would log it.
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    raise TimeoutError

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from agents.ports import CannotOpen, Counters, LedgerView
 from agents.row_codec import Overlay, RowCodec, decode_window
 from models.ids import SEP, split_cast
+from models.memory import RelationshipState
 from models.recall import TalkState
 from models.rows import (
     MessageKey,
     MessageRow,
+    PairKey,
     Rows,
     ThreadKey,
     ThreadQueue,
@@ -56,6 +58,14 @@ class Talk:
         rows = self._rows()
         return [self._lines(rows, user, thread, covered.get(thread.cast, 0), turns) for thread in threads]
 
+    def relationships(
+        self, user: str, character_ids: Sequence[str]
+    ) -> tuple[tuple[str, RelationshipState], ...]:
+        """The relationship state of each pair that has one, by character."""
+        rows = self._rows()
+        found = ((character, self._relationship(rows, user, character)) for character in character_ids)
+        return tuple((character, state) for character, state in found if state is not None)
+
     def states(self, user: str, character_ids: Sequence[str]) -> tuple[TalkState, ...] | None:
         """The talk that no memory holds: buffered, open, queued, parked. None: the view is not complete."""
         if not self._view.complete:
@@ -96,6 +106,14 @@ class Talk:
             after = row.role
             found.append(_line(row, position, covered))
         return ThreadTalk(thread.character_ids, tuple(reversed(found)))
+
+    def _relationship(self, rows: Rows, user: str, character: str) -> RelationshipState | None:
+        try:
+            pair = rows.get(PairKey(user, character))
+        except CannotOpen:
+            self._counters.count("relationship_damaged")
+            return None
+        return pair.relationship if pair else None
 
     def _message(self, rows: Rows, key: MessageKey) -> MessageRow | None:
         try:

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from models.recall import Degraded, Memory, RecallRequest
+from models.relative_time import Locale
 
 MAX_PERSONA = 262_144
 MAX_TURNS = 100
 MAX_TOKENS = 1_000_000
 
-Locale = Literal["ko", "en", "ja"]
 # What a context can lack beside what a recall can.
-ContextDegraded = Degraded | Literal["view_unavailable", "talk_dropped", "budget_too_small"]
+ContextDegraded = Degraded | Literal["view_unavailable", "talk_dropped", "state_dropped"]
 
 
 class ContextRequest(RecallRequest):
@@ -46,8 +46,10 @@ class ContextMessage(_Answer):
 class ContextResponse(_Answer):
     """`system` and `messages` go to the model as they are. `memories` are those in `system`, best first.
 
-    `degraded` says why there may be less than there should be, null if nothing failed. `tokens` is what system and
-    messages take by the estimator.
+    `degraded` says why there may be less than there should be, null if nothing failed: the reasons of a recall, the
+    view of the ledger's rows is away (no recent talk), or the budget left no room for talk that no memory covers, or
+    for relationship and plans. `tokens` is what system and
+    messages take by the estimator, null without a budget.
     """
 
     system: str
@@ -55,4 +57,4 @@ class ContextResponse(_Answer):
     memories: tuple[Memory, ...]
     degraded: ContextDegraded | None = None
     offline: bool = False
-    tokens: int
+    tokens: int | None = None

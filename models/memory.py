@@ -1,6 +1,8 @@
 """What a memory and a relationship state are made of, with the bounds of R5 and R16."""
 
-from datetime import date
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date, datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -48,6 +50,16 @@ class Plan(_Value):
 
     date: str = Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")
     text: str = Field(min_length=1, max_length=500)
+
+
+def plan_days(plans: Iterable[Plan]) -> tuple[date, ...]:
+    """The days of the plans that name one, in order."""
+    days: set[date] = set()
+    for plan in plans:
+        # A month or a year is no day, and "2026-02-30" is none either.
+        with suppress(ValueError):
+            days.add(datetime.strptime(plan.date, "%Y-%m-%d").date())  # noqa: DTZ007  # a day has no zone
+    return tuple(sorted(days))
 
 
 class MemoryContent(_Value):

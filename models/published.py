@@ -24,6 +24,8 @@ Sealed = Annotated[
 ]
 
 
+# `date` is the name of a field below.
+Day = date
 TokenHash = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
@@ -41,7 +43,7 @@ class CharacterSeq(_Record):
 
 class MemoryCreated(_Record):
     """`memory.created`, key = memory id. `payload` is sealed (agents/codec.py); `created_at` is the record
-    time of the last message that it covers."""
+    time of the last message that it covers; `plan_dates` are the days of its plans, where they name a day."""
 
     memory_id: str
     user_id: str
@@ -52,6 +54,7 @@ class MemoryCreated(_Record):
     date: date
     created_at: datetime
     category: str | None = None
+    plan_dates: tuple[Day, ...] = ()
     source: Source
     source_mode: str | None = None
     provenance: Provenance

@@ -6,7 +6,7 @@ from typing import Literal
 
 from models.commands import Retry, SendTick
 from models.ids import CAST_SEP, memory_id, split_cast
-from models.memory import Source
+from models.memory import Source, plan_days
 from models.published import CharacterSeq, MemoryCreated, WindowChanged
 from models.requests import WindowMessage, WindowRequest, WindowResult
 from models.rows import (
@@ -210,6 +210,7 @@ def _remember(
         date=result.memory.date,
         created_at=_time(window.last_timestamp),
         category=result.memory.content.category,
+        plan_dates=plan_days(result.memory.content.plans),
         source=window.source,
         source_mode=window.source_mode,
         provenance=result.provenance,

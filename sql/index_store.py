@@ -207,6 +207,7 @@ def _add_memory(add: Any, row: CreatedRow) -> None:
             memory.importance,
             memory.category,
             memory.source_mode,
+            list(memory.plan_dates),
         )
 
 

@@ -176,6 +176,13 @@ class RecallStore:
         last = memories[-1] if len(rows) > size else None
         return MemoryPage(memories, _make_cursor(scope, last.created_at, last.memory_id) if last else None)
 
+    async def with_plans(
+        self, user_id: str, character_ids: Sequence[str], first: date, last: date, limit: int
+    ) -> list[Candidate]:
+        """The newest memories that have a plan for one of the days, both ends included; each once."""
+        rows = await self._fetch("with_plans", user_id, list(character_ids), first, last, limit)
+        return [_candidate(row) for row in rows]
+
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary:
         """How much is stored of a pair, and its relationship state, still sealed."""
         [row] = await self._fetch("pair_summary", user_id, character_id)

@@ -44,12 +44,15 @@ CREATE TABLE user_memory_characters (
     importance smallint NOT NULL,
     category text,
     source_mode text,
+    plan_dates date[] NOT NULL,
     PRIMARY KEY (memory_id, character_id)
 );
 CREATE INDEX user_memory_characters_scope ON user_memory_characters (user_id, character_id, seq);
 CREATE INDEX user_memory_characters_newest
     ON user_memory_characters (user_id, character_id, created_at DESC, memory_id DESC)
     INCLUDE (kind, date, importance, category, source_mode);
+CREATE INDEX user_memory_characters_plans ON user_memory_characters (user_id, character_id)
+    WHERE plan_dates <> '{}';
 -- An index answers alone where the visibility map is up to date: after a 50th of new rows, not a fifth.
 ALTER TABLE user_memory_characters SET (autovacuum_vacuum_insert_scale_factor = 0.02);
 

@@ -26,14 +26,16 @@ WHERE memory_id = $1 AND character_id <> ALL ($3::text[])
 
 -- name: upsert_owner
 INSERT INTO user_memory_characters (
-    memory_id, user_id, character_id, place, seq, epoch, kind, date, created_at, importance, category, source_mode
+    memory_id, user_id, character_id, place, seq, epoch, kind, date, created_at, importance, category, source_mode,
+    plan_dates
 )
-SELECT $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
+SELECT $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14
 WHERE EXISTS (SELECT FROM user_memories WHERE id = $1 AND record_offset = $2)
 ON CONFLICT (memory_id, character_id) DO UPDATE SET
     user_id = excluded.user_id, place = excluded.place, seq = excluded.seq, epoch = excluded.epoch,
     kind = excluded.kind, date = excluded.date, created_at = excluded.created_at,
-    importance = excluded.importance, category = excluded.category, source_mode = excluded.source_mode;
+    importance = excluded.importance, category = excluded.category, source_mode = excluded.source_mode,
+    plan_dates = excluded.plan_dates;
 
 -- name: upsert_tokens
 INSERT INTO memory_tokens AS stored (memory_id, text_version, tokens, offline, record_offset)

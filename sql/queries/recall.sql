@@ -148,6 +148,20 @@ LEFT JOIN LATERAL (
 ) AS v ON true
 ORDER BY page.created_at DESC, page.memory_id DESC;
 
+-- name: with_plans
+-- The newest memories with a plan for one of the days from $3 to $4.
+SELECT m.*
+FROM (
+    SELECT DISTINCT memory_id, created_at
+    FROM user_memory_characters
+    WHERE user_id = $1 AND character_id = ANY ($2::text[]) AND plan_dates <> '{}'
+        AND EXISTS (SELECT FROM unnest(plan_dates) AS day WHERE day BETWEEN $3 AND $4)
+    ORDER BY created_at DESC, memory_id DESC
+    LIMIT $5
+) AS page
+CROSS JOIN LATERAL (SELECT * FROM stored_memories WHERE id = page.memory_id OFFSET 0) AS m
+ORDER BY page.created_at DESC, page.memory_id DESC;
+
 -- name: pair_summary
 SELECT owned.memories, owned.last_seq, owned.last_memory_at,
     r.epoch IS NOT NULL AS related, r.payload, r.epoch, r.version

@@ -115,6 +115,7 @@ class FakeIndex:
         self.found = found or Candidates()
         self.page = MemoryPage((), None)
         self.scope_page = ScopePage((), None)
+        self.planned: list[Candidate] = []
         self.error: Exception | None = None
         self.asked: dict[str, Any] = {}
 
@@ -143,6 +144,10 @@ class FakeIndex:
         self.asked = {"scope": scope, **asked}
         page: MemoryPage = self._answer(self.page)
         return page
+
+    async def with_plans(self, *asked: Any) -> list[Candidate]:
+        planned: list[Candidate] = self._answer(self.planned)
+        return planned
 
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary:
         summary: PairSummary = self._answer(PairSummary(0, 0, None, None))
