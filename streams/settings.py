@@ -128,6 +128,9 @@ class Settings(BaseSettings):
     character_profiles: dict[str, str] = Field(
         {}, description='which profile a character has, as JSON: {"coach-kim": "coach"}'
     )
+    overdue_days: int = Field(
+        7, ge=0, description="for how many days after its day a plan is told as overdue (R32)"
+    )
     recent_turns: int = Field(6, ge=0, description="turns of recent talk in a context at least (R32)")
 
     # Models

@@ -7,12 +7,14 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
 
 from agents.codec import MemoryCipher
+from agents.context import Context, ContextRules
 from agents.opening import MemoryOpener
 from agents.pairs import Pairs
 from agents.ports import Embedder
@@ -25,6 +27,7 @@ from infra.metrics import PrometheusCounters
 from infra.providers import ProviderNotConfigured
 from infra.referring import referring_words
 from infra.sealing import AesGcmSealer, KeysError
+from infra.token_estimator import E5Tokens
 from models.profiles import Profiles
 from models.ranking import RankingRules
 from models.topics import CHAT
@@ -206,8 +209,24 @@ class RecallService:
             reports=self._reports,
             rules=recall_rules(settings),
         )
+        context = Context(
+            recall=recall,
+            index=index,
+            opener=opener,
+            talk=talk,
+            view=view,
+            estimator=E5Tokens(),
+            clock=datetime.now,
+            rules=ContextRules(
+                zone=settings.zone,
+                turns=settings.recent_turns,
+                overdue=timedelta(days=settings.overdue_days),
+                deadline_seconds=settings.recall_deadline_seconds,
+            ),
+        )
         return Services(
             recall=recall,
+            context=context,
             pairs=Pairs(
                 index=index,
                 rows=view,

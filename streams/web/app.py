@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
+from agents.context import Context
 from agents.pairs import Pairs
 from agents.ports import Counters
 from agents.recall import Recall
@@ -57,6 +58,7 @@ class Services:
     """What the routes work with."""
 
     recall: Recall
+    context: Context
     pairs: Pairs
     log: EventLog
     view: ViewState
@@ -80,7 +82,7 @@ def make_app(services: Services) -> FastAPI:
     # Only describes the token in /openapi.json: RequireToken has checked it long before.
     bearer = [Depends(HTTPBearer(auto_error=False))]
     app.include_router(health_router(services.readiness, services.view))
-    app.include_router(recall_router(services.recall), dependencies=bearer)
+    app.include_router(recall_router(services.recall, services.context), dependencies=bearer)
     app.include_router(messages_router(services.log, services.reader, services.counters), dependencies=bearer)
     app.include_router(
         pairs_router(

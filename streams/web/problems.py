@@ -12,7 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from models.recall import Filters, RecallRequest
+from models.context import ContextRequest
+from models.recall import Filters
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def _place(location: Iterable[str | int]) -> str:
 
 
 _FIELDS = {
-    *RecallRequest.model_fields,
+    *ContextRequest.model_fields,
     *Filters.model_fields,
     *("kind", "category"),
     *("task", "model", "fallback"),

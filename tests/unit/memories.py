@@ -200,6 +200,15 @@ class FakeReports:
         self.reasons.append(reason)
 
 
+class FakeTokens:
+    """Takes every character for a token."""
+
+    name = "characters"
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
 class FakeLog:
     """A log in memory; `away` makes it refuse."""
 

@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from agents.context import Context, ContextRules
 from agents.opening import MemoryOpener
 from agents.pairs import Pairs
 from agents.recall import Recall, RecallRules
@@ -37,6 +38,7 @@ from tests.unit.memories import (
     FakeLog,
     FakeReadiness,
     FakeReports,
+    FakeTokens,
     FakeView,
     Vault,
     found,
@@ -79,17 +81,29 @@ class Web:
         codec = RowCodec(self.vault.sealer)
         opener = MemoryOpener(self.vault.cipher, self.vault)
         (directory / "token").write_text(f"{TOKEN}\n")
+        talk = Talk(self.vault, codec, counters, 5)
+        recall = Recall(
+            index=self.index,
+            embedder=self.embedder,
+            opener=opener,
+            sealer=self.vault.sealer,
+            talk=talk,
+            counters=counters,
+            reports=FakeReports(),
+            rules=RecallRules(WideningRules(referring_words()), deadline_seconds=30),
+        )
         self.app = make_app(
             Services(
-                recall=Recall(
+                recall=recall,
+                context=Context(
+                    recall=recall,
                     index=self.index,
-                    embedder=self.embedder,
                     opener=opener,
-                    sealer=self.vault.sealer,
-                    talk=Talk(self.vault, codec, counters, 5),
-                    counters=counters,
-                    reports=FakeReports(),
-                    rules=RecallRules(WideningRules(referring_words()), deadline_seconds=30),
+                    talk=talk,
+                    view=self.vault,
+                    estimator=FakeTokens(),
+                    clock=datetime.now,
+                    rules=ContextRules(UTC, deadline_seconds=30),
                 ),
                 pairs=Pairs(
                     index=self.index,
