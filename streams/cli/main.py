@@ -2,7 +2,18 @@
 
 import typer
 
-from streams.cli import configuration, demo, engines, kafka_tools, lifecycle, prompts, talk, tasks, trouble
+from streams.cli import (
+    configuration,
+    demo,
+    engines,
+    kafka_tools,
+    lifecycle,
+    prompts,
+    recall,
+    talk,
+    tasks,
+    trouble,
+)
 from streams.cli.common import reported
 
 app = typer.Typer(
@@ -13,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (lifecycle, configuration, talk, demo):
+for module in (lifecycle, configuration, talk, recall, demo):
     module.add_to(app)
 kafka_tools.add_to(engines.app)
 app.add_typer(engines.app, name="engines")

@@ -1,10 +1,10 @@
-"""`publish`, `recall`, `tail`: putting messages in, and seeing what came of them."""
+"""`publish`, `tail`: putting messages in, and seeing what came of them."""
 
 import asyncio
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,87 +47,6 @@ def publish(
         fail(f"{len(outcome.rejected)} lines were not published")
 
 
-def recall(
-    user: Annotated[str, typer.Option("--user", "-u", help="User id.")],
-    character: Annotated[
-        list[str],
-        typer.Option("--character", "--characters", "-c", help="Character id; several are any of them."),
-    ],
-    text: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help="What to recall; none: the newest.")
-    ] = None,
-    query: Annotated[str | None, typer.Option(help="The same as the argument.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many memories.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only of this kind; may be given again.")] = None,
-    date_from: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", help="From this day on.")] = None,
-    date_to: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM-DD", help="Up to and with this day.")
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why each was found.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Recall the memories of a user with a character, as POST /v1/recall does."""
-    settings = load_settings()
-    from streams.client import request
-
-    filters = {"kinds": kind or [], "date_from": date_from, "date_to": date_to}
-    body = {
-        "user_id": user,
-        "character_ids": [one for given in character for one in given.split(",") if one],
-        "query": query or text or "",
-        "limit": limit,
-        "filters": filters,
-        "explain": explain,
-    }
-    answer = request(settings, "POST", "/v1/recall", body)
-    if as_json:
-        import orjson
-
-        tell(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode())
-        return
-    for line in recall_lines(answer):
-        tell(line)
-
-
-def recall_lines(answer: dict[str, Any]) -> list[str]:
-    """An answer of /v1/recall as lines to read."""
-    lines: list[str] = []
-    for memory in answer["memories"]:
-        score = "       " if memory["score"] is None else f"{memory['score']:.5f}"
-        lines.append(f"{score}  {memory['date']}  importance {memory['importance']:>2}  {memory['summary']}")
-        lines += [f"         {_detail(detail)}" for detail in memory["key_details"]]
-        lines += [f"         plan {plan['date']}: {plan['text']}" for plan in memory["plans"]]
-        if memory["explain"]:
-            lines.append(f"         {_why(memory['explain'])}")
-    if not lines:
-        lines.append("no memories")
-    if answer["degraded"]:
-        lines.append(f"degraded: {answer['degraded']}")
-    if answer["offline"]:
-        lines.append("(by offline models)")
-    return lines
-
-
-def _detail(detail: dict[str, Any]) -> str:
-    if detail["type"] == "quote":
-        return f"{detail['speaker']}: “{detail['text']}”"
-    return f"{detail['actor']} {detail['text']}"
-
-
-def _why(explain: dict[str, Any]) -> str:
-    parts = []
-    for name in ("vector", "keyword"):
-        path = explain[name]
-        if path:
-            decayed = f"{path['raw']:.3f} x decay {explain['decay']:.2f}"
-            parts.append(f"{name} rank {path['rank']}, {decayed}, share {path['share']:.5f}")
-    if explain["recent_rank"] is not None:
-        parts.append(f"newest rank {explain['recent_rank']}")
-    if explain["slot"]:
-        parts.append("importance slot")
-    return "; ".join(parts)
-
-
 def tail(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="First all that the log holds.")
@@ -142,5 +61,5 @@ def tail(
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (publish, recall, tail):
+    for command in (publish, tail):
         app.command()(command)

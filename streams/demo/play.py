@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 
-from streams.cli.talk import recall_lines
+from streams.cli.recall import recall_lines
 from streams.client import request
 from streams.demo.script import QUESTIONS, Conversation, Question, conversations
 from streams.detach import start_detached
