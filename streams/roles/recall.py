@@ -7,81 +7,36 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
 
-from agents.codec import MemoryCipher
-from agents.context import Context, ContextRules
-from agents.opening import MemoryOpener
-from agents.pairs import Pairs
 from agents.ports import Embedder
-from agents.recall import Recall, RecallRules
-from agents.row_codec import RowCodec
-from agents.talk import Talk
-from infra.failure_reports import NoReports, SentryReports
-from infra.guarded_embedder import GuardedEmbedder
-from infra.metrics import PrometheusCounters
 from infra.providers import ProviderNotConfigured
-from infra.referring import referring_words
 from infra.sealing import AesGcmSealer, KeysError
-from infra.token_estimator import E5Tokens
-from models.profiles import Profiles
-from models.ranking import RankingRules
 from models.topics import CHAT
-from models.utterance import WideningRules
 from sql.config_store import SCHEMA, ConfigStore
 from sql.pool import Pool, create_pool
-from sql.recall_store import RecallStore
-from streams.assignments import default_assignments
 from streams.embedder import make_embedder, running
 from streams.heartbeat import Heartbeat
 from streams.misplaced import MisplacedWatch
 from streams.places import PlaceUnknown, database_url, kafka_bootstrap
 from streams.publisher import LogUnavailable, Publisher
 from streams.readiness import Probes
+from streams.recall_services import ROLE, failure_reports, make_services
 from streams.run import Refused, own_directory
 from streams.sealer import open_sealer
 from streams.settings import Settings
 from streams.view import TableView
 from streams.view_store import ViewStore
 from streams.web.app import Services, make_app
-from streams.web.auth import TokenSource
-from streams.web.messages import MessageReader
 
 log = logging.getLogger(__name__)
 
-ROLE = "recall"
 LOOK_SECONDS = 1.0
 STOP_SECONDS = 5
 POOL_SIZE = 8
 CONFIG_POOL_SIZE = 2
-
-
-def recall_rules(settings: Settings) -> RecallRules:
-    ranking = RankingRules(
-        half_life=settings.decay_half_life,
-        floor=settings.decay_floor,
-        k=settings.rrf_k,
-        slot_importance=settings.slot_importance,
-        slots=settings.slots,
-        bar=settings.latest_bar,
-    )
-    return RecallRules(
-        widening=WideningRules(referring_words(), settings.short_utterance, settings.widened_query),
-        profiles=Profiles(settings.memory_limit, ranking, settings.profiles, settings.character_profiles),
-        candidates=settings.candidates,
-        query_terms=settings.query_terms,
-        deadline_seconds=settings.recall_deadline_seconds,
-    )
-
-
-def failure_reports(settings: Settings) -> SentryReports | NoReports:
-    if settings.sentry_dsn is None:
-        return NoReports()
-    return SentryReports(settings.sentry_dsn.get_secret_value(), f"keepsake@{version('keepsake')}")
 
 
 def run(settings: Settings, instance: str = "0", bootstrap: str | None = None) -> None:
@@ -174,7 +129,17 @@ class RecallService:
                     },
                     lambda: misplaced.warnings,
                 )
-                services = self._services(view, publisher, pool, probes, ConfigStore(config))
+                services = make_services(
+                    settings,
+                    sealer=self._sealer,
+                    embedder=self._embedder,
+                    view=view,
+                    publisher=publisher,
+                    pool=pool,
+                    config=ConfigStore(config),
+                    probes=probes,
+                    reports=self._reports,
+                )
                 async with running(self._embedder):
                     yield services, view, probes
             finally:
@@ -184,68 +149,6 @@ class RecallService:
         finally:
             await publisher.stop()
             store.close()
-
-    def _services(
-        self,
-        view: TableView,
-        publisher: Publisher,
-        pool: Pool,
-        probes: Probes,
-        config: ConfigStore,
-    ) -> Services:
-        settings = self._settings
-        counters = PrometheusCounters(ROLE)
-        codec = RowCodec(self._sealer)
-        opener = MemoryOpener(MemoryCipher(self._sealer, codec.pairs), view)
-        index = RecallStore(pool)
-        talk = Talk(view, codec, counters, settings.threshold)
-        recall = Recall(
-            index=index,
-            embedder=GuardedEmbedder(self._embedder, settings.breaker_failures, settings.breaker_seconds),
-            opener=opener,
-            sealer=self._sealer,
-            talk=talk,
-            counters=counters,
-            reports=self._reports,
-            rules=recall_rules(settings),
-        )
-        context = Context(
-            recall=recall,
-            index=index,
-            opener=opener,
-            talk=talk,
-            view=view,
-            estimator=E5Tokens(),
-            clock=datetime.now,
-            rules=ContextRules(
-                zone=settings.zone,
-                turns=settings.recent_turns,
-                overdue=timedelta(days=settings.overdue_days),
-                deadline_seconds=settings.recall_deadline_seconds,
-            ),
-        )
-        return Services(
-            recall=recall,
-            context=context,
-            pairs=Pairs(
-                index=index,
-                rows=view,
-                codec=codec,
-                opener=opener,
-                counters=counters,
-                threshold=settings.threshold,
-            ),
-            log=publisher,
-            view=view,
-            readiness=probes,
-            tokens=TokenSource(
-                settings.token.get_secret_value() if settings.token else None, settings.data_dir / "token"
-            ),
-            reader=MessageReader(settings.partitions, settings.zone),
-            counters=counters,
-            assignments=config,
-            default_assignments=default_assignments(settings),
-        )
 
     async def _beat(self, heartbeat: Heartbeat, view: TableView, probes: Probes, url: str) -> None:
         while True:
