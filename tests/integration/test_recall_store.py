@@ -1,3 +1,4 @@
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -5,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from models.candidates import Candidate, Candidates, InvalidCursor, Scope
 from models.index_rows import IndexRow, RelationshipRow, WindowRow
@@ -282,3 +285,152 @@ async def test_parked_windows_are_listed_oldest_first(index: IndexStore, recall:
         (3, "invalid_output", 3),
     ]
     assert parked[0].character_ids == ("mina",)
+
+
+async def test_a_rare_token_says_more_than_a_common_one(index: IndexStore, recall: RecallStore) -> None:
+    rows: list[IndexRow] = [created_row(number) for number in range(1, 11)]
+    rows += [tokens_row(number, "common", "usual") for number in range(2, 11)]
+    rows.append(tokens_row(1, "rare"))
+    await index.apply(rows, {})
+    found = await find(recall, tokens=["common", "rare"])
+    assert numbers(found.keyword) == [1, *range(10, 1, -1)]
+    # Within the scope: nine of ten have it, whatever others have.
+    assert found.keyword[1][1] == pytest.approx(math.log(1 + (10 - 9 + 0.5) / (9 + 0.5)))
+    assert numbers((await find(recall, tokens=["common", "usual", "rare"])).keyword)[0] == 1
+
+
+async def test_tokens_find_only_what_is_in_scope(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply(
+        [
+            created_row(1),
+            created_row(2, owners={"yuna": 1}),
+            created_row(3, user="u2"),
+            *(tokens_row(number, "aa") for number in (1, 2, 3)),
+        ],
+        {},
+    )
+    assert numbers((await find(recall, tokens=["aa"])).keyword) == [1]
+
+
+async def test_a_category_is_a_filter(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply(
+        [
+            created_row(1, category="food", kind="log"),
+            created_row(2, category="work", kind="log"),
+            created_row(3),
+        ],
+        {},
+    )
+    assert numbers((await find(recall, categories=("food",))).recent) == [1]
+    assert numbers((await find(recall, categories=("food", "work"))).recent) == [2, 1]
+    page = await recall.memories_page(replace(MINA, categories=("work",)))
+    assert numbers(page.memories) == [2]
+    assert numbers(await everything(recall, replace(MINA, categories=("work",)))) == [2]
+
+
+async def everything(recall: RecallStore, scope: Scope, limit: int = 2) -> list[Candidate]:
+    """All pages of mode exhaustive."""
+    found: list[Candidate] = []
+    cursor: str | None = None
+    while True:
+        page = await recall.exhaustive(scope, limit=limit, cursor=cursor)
+        assert len(page.memories) <= limit
+        found += page.memories
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def test_a_period_holds_everything_of_its_days_once(index: IndexStore, recall: RecallStore) -> None:
+    days = [date(2026, 6, day) for day in (27, 30, 29, 29, 28)] + [date(2026, 7, 1)]
+    await index.apply(
+        [
+            created_row(number, day=day, owners={"mina": number, "yuna": number})
+            for number, day in enumerate(days, 1)
+        ],
+        {},
+    )
+    june = Scope("u1", ("mina", "yuna"), date_from=date(2026, 6, 28), date_to=date(2026, 6, 30))
+    for limit in (1, 2, 3, 50):
+        assert numbers(await everything(recall, june, limit)) == [5, 3, 4, 2]
+    assert numbers(await everything(recall, replace(june, character_ids=("nobody",)))) == []
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_pages_of_a_period_miss_nothing_and_repeat_nothing_while_others_come(
+    pool: Pool, data: st.DataObject
+) -> None:
+    await pool.execute("TRUNCATE user_memories CASCADE")
+    store, recall = IndexStore(pool), RecallStore(pool)
+    day = st.integers(1, 28).map(lambda number: date(2026, 6, number))
+    before = data.draw(st.lists(day, min_size=1, max_size=12))
+    await store.apply([created_row(number, day=one) for number, one in enumerate(before, 1)], {})
+    limit = data.draw(st.integers(1, 5))
+    seen: list[int] = []
+    cursor, number = None, len(before)
+    while True:
+        page = await recall.exhaustive(MINA, limit=limit, cursor=cursor)
+        seen += numbers(page.memories)
+        cursor = page.cursor
+        if cursor is None:
+            break
+        if number < 30:
+            number += 1
+            await store.apply([created_row(number, day=data.draw(day))], {})
+    assert len(seen) == len(set(seen))
+    assert set(range(1, len(before) + 1)) <= set(seen)
+
+
+async def test_a_cursor_is_of_one_request(index: IndexStore, recall: RecallStore) -> None:
+    await index.apply([created_row(number) for number in range(1, 5)], {})
+    page = await recall.exhaustive(MINA, limit=1, cursor=None)
+    assert page.cursor is not None
+    for other in (replace(MINA, user_id="u2"), replace(MINA, kinds=("log",))):
+        with pytest.raises(InvalidCursor, match="another request"):
+            await recall.exhaustive(other, limit=1, cursor=page.cursor)
+    with pytest.raises(InvalidCursor):
+        await recall.memories_page(MINA, cursor=page.cursor)
+
+
+async def test_every_memory_in_scope_is_told_with_what_is_known_of_it(
+    index: IndexStore, recall: RecallStore
+) -> None:
+    await index.apply(
+        [
+            created_row(1, day=date(2026, 6, 1)),
+            created_row(2, day=date(2026, 6, 30), kind="log"),
+            created_row(3, day=date(2026, 6, 30), source_mode="story"),
+            created_row(4, day=date(2026, 7, 2), owners={"mina": 4, "yuna": 4}),
+            created_row(5, user="u2"),
+            vector_row(1, unit_vector(1)),
+            vector_row(3, unit_vector(3), model="another"),
+        ],
+        {},
+    )
+    scope = Scope("u1", ("mina", "yuna"), date_to=date(2026, 6, 30), source_modes=("story",))
+    asked: dict[str, Any] = {"query_vector": unit_vector(1), "model": MODEL, "limit": 3}
+    first = await recall.in_scope(scope, **asked, cursor=None)
+    second = await recall.in_scope(scope, **asked, cursor=first.cursor)
+    assert second.cursor is None
+    told = [*first.memories, *second.memories]
+    assert numbers([one.memory for one in told]) == [4, 3, 2, 1]
+    assert [one.filtered for one in told] == ["date_to", None, "source_modes", "source_modes"]
+    assert [one.embedded for one in told] == [False, False, False, True]
+    assert told[3].similarity == pytest.approx(1, abs=1e-3)
+    assert (await recall.in_scope(replace(scope, kinds=("window",)), **asked, cursor=None)).memories[
+        2
+    ].filtered == "kinds"
+
+
+async def test_plans_are_found_by_their_day(index: IndexStore, recall: RecallStore) -> None:
+    rows = [created_row(number, owners={"mina": number, "yuna": number}) for number in range(1, 5)]
+    for number, days in ((1, (date(2026, 7, 1),)), (2, (date(2026, 7, 3), date(2026, 8, 1))), (3, ())):
+        memory = rows[number - 1].memory.model_copy(update={"plan_dates": days})
+        rows[number - 1] = replace(rows[number - 1], memory=memory)
+    await index.apply(rows, {})
+    both = ("mina", "yuna")
+    assert numbers(await recall.with_plans("u1", both, date(2026, 7, 1), date(2026, 7, 3), 9)) == [2, 1]
+    assert numbers(await recall.with_plans("u1", both, date(2026, 7, 1), date(2026, 7, 3), 1)) == [2]
+    assert numbers(await recall.with_plans("u1", both, date(2026, 7, 2), date(2026, 7, 2), 9)) == []
+    assert numbers(await recall.with_plans("u2", both, date(2026, 7, 1), date(2026, 7, 3), 9)) == []
