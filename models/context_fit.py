@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from models.history import HistoryMessage, repaired
-from models.prompt_block import Reference, Remembered, render_system
+from models.prompt_block import Reference, Remembered, render_system, without_memories
 from models.relative_time import Locale
 from models.talk import Line
 
@@ -50,8 +50,8 @@ def compose(parts: ContextParts) -> Composed:
 def fit(parts: ContextParts, budget: int, count: Callable[[str], int]) -> tuple[Composed, int]:
     """The context that leaves out as little as makes it fit, and its tokens as `count` estimates them.
 
-    Memories go first, lowest rank first, the pinned and those in slots last; then turns, oldest first; then due plans
-    and the relationship state. BudgetTooSmall: what is left is still too much.
+    Memories go first, lowest rank first, the pinned and those in slots last; then turns, oldest first; then all that is
+    left of the reference data: relationship, plans, times. BudgetTooSmall: what is left is still too much.
     """
     most = len(parts.memories) + len(_turns(parts.talk)) + 1
     low, high = 0, most
@@ -81,20 +81,21 @@ def _without(parts: ContextParts, dropped: int) -> Composed:
     memories, dropped = _fewer_memories(parts.memories, dropped)
     turns = _turns(parts.talk)
     gone, kept = turns[:dropped], turns[dropped:]
-    reference = parts.reference
-    if dropped > len(turns):
-        reference = replace(reference, relationships=(), due=(), overdue=())
     lines = [_message(line, parts.character_ids) for turn in kept for line in turn]
     if parts.query:
         lines.append(HistoryMessage("user", parts.query))
     history = repaired(lines)
-    reference = replace(reference, memories=memories, before=history.before, after=history.after)
+    is_bare = dropped > len(turns)
+    reference = replace(parts.reference, memories=memories, before=history.before, after=history.after)
+    characters = len(parts.character_ids)
     return Composed(
-        system=render_system(parts.persona, reference, parts.mark, len(parts.character_ids), parts.locale),
+        system=without_memories(parts.persona, characters, parts.locale)
+        if is_bare
+        else render_system(parts.persona, reference, parts.mark, characters, parts.locale),
         messages=history.messages,
         memories=memories,
         dropped_talk=any(not line.covered for turn in gone for line in turn),
-        dropped_state=dropped > len(turns),
+        dropped_state=is_bare,
     )
 
 
