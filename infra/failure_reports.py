@@ -29,7 +29,6 @@ class SentryReports:
             release=release,
             default_integrations=False,
             auto_enabling_integrations=False,
-            send_default_pii=False,
             include_local_variables=False,
             attach_stacktrace=False,
             max_breadcrumbs=0,

@@ -1,15 +1,18 @@
 """R28 and R31: a recall answers whatever fails, and says so."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from agents.opening import MemoryOpener
+from agents.ports import ProviderError
 from agents.recall import Recall, RecallRules
 from agents.row_codec import RowCodec
 from agents.talk import Talk
 from infra.referring import referring_words
+from models.candidates import Candidate, Candidates, InScope, MemoryPage, Scope, ScopePage
 from models.recall import Filters, RecallRequest
 from models.rows import PairKey
 from models.store_errors import StoreUnavailable
@@ -18,9 +21,9 @@ from tests.unit.memories import USER, FakeCounters, FakeEmbedder, FakeIndex, Fak
 
 
 class Setting:
-    def __init__(self, *, deadline: float = 30) -> None:
+    def __init__(self, *, deadline: float = 30, index: FakeIndex | None = None) -> None:
         self.vault = Vault()
-        self.index = FakeIndex()
+        self.index = index or FakeIndex()
         self.embedder = FakeEmbedder()
         self.counters = FakeCounters()
         self.reports = FakeReports()
@@ -186,3 +189,102 @@ async def test_the_latest_value_is_one_unless_a_limit_asks_for_the_history() -> 
     assert [memory.summary for memory in answer.memories] == ["lives in Busan"]
     answer = await at.recall.recall(request(mode="latest", limit=5))
     assert [memory.summary for memory in answer.memories] == ["lives in Busan", "lives in Seoul"]
+
+
+def in_scope(memory: Candidate, **known: object) -> InScope:
+    told: dict[str, object] = {"filtered": None, "embedded": True, "similarity": 0.5, **known}
+    return InScope(memory, **told)  # type: ignore[arg-type]  # named as the fields are
+
+
+async def test_each_memory_in_scope_has_exactly_one_reason() -> None:
+    at = Setting()
+    memories = [at.vault.memory(number, f"memory {number}") for number in range(1, 21)]
+    damaged = replace(memories[17], payload=b"?")
+    at.index.found = found([(memory, 0.9) for memory in memories[:15]], [(memories[19], 1.0)], mina=20)
+    at.index.scope_page = ScopePage(
+        (
+            *(in_scope(memory) for memory in memories[:15]),
+            in_scope(memories[15], embedded=False, similarity=None),
+            in_scope(memories[16], filtered="date_to"),
+            in_scope(damaged, filtered="date_to", embedded=False),
+            in_scope(memories[18]),
+            in_scope(memories[19], embedded=False, similarity=None),
+        ),
+        "next",
+    )
+    answer = await at.recall.recall(request(explain=True))
+    assert answer.explained is not None
+    assert answer.cursor == "next"
+    returned = {memory.id for memory in answer.memories}
+    others = {other.id: other for other in answer.explained.others}
+    assert len(others) == len(answer.explained.others)
+    assert returned.isdisjoint(others)
+    assert returned | set(others) == {memory.memory_id for memory in memories}
+    # Found by a keyword, it is returned though it has no vector.
+    assert memories[19].memory_id in returned
+    reasons = {number: others[memories[number].memory_id] for number in (15, 16, 17, 18)}
+    assert reasons[15].reason == "not_embedded"
+    assert (reasons[16].reason, reasons[16].detail) == ("filtered", "date_to")
+    assert (reasons[17].reason, reasons[17].detail) == ("cannot_be_opened", "damaged")
+    assert reasons[17].summary is None
+    assert (reasons[18].reason, reasons[18].vector, reasons[18].score) == ("outranked", None, 0)
+    outranked = [other for other in others.values() if other.reason == "outranked" and other.vector]
+    assert len(outranked) == 4
+    for other in outranked:
+        assert other.score == sum(path.share for path in (other.vector, other.keyword) if path)
+        assert other.summary is not None
+
+
+async def test_an_explanation_without_a_vector_says_what_is_known() -> None:
+    at = Setting()
+    at.embedder.error = ProviderError("unavailable")
+    kept, other = at.vault.memory(2, "kept"), at.vault.memory(1, "other")
+    at.index.found = found(recent=[kept], mina=2)
+    at.index.scope_page = ScopePage((in_scope(kept, similarity=None), in_scope(other, similarity=None)), None)
+    answer = await at.recall.recall(request(explain=True, limit=1))
+    assert answer.explained is not None
+    assert [one.reason for one in answer.explained.others] == ["outranked"]
+    assert answer.degraded == "embedding_failed"
+    assert at.reports.reasons == ["embedding_failed"]
+
+
+async def test_everything_is_opened_and_paged() -> None:
+    at = Setting()
+    whole = at.vault.memory(1, "dinner with Ann", offline=True)
+    at.index.page = MemoryPage((whole, replace(at.vault.memory(2, "x"), payload=b"?")), "next")
+    answer = await at.recall.recall(request(mode="exhaustive", limit=2, cursor="before"))
+    assert [memory.summary for memory in answer.memories] == ["dinner with Ann"]
+    assert (answer.cursor, answer.offline, answer.degraded) == ("next", True, None)
+    assert (at.index.asked["limit"], at.index.asked["cursor"]) == (2, "before")
+    assert at.embedder.queries == []
+    at.index.error = StoreUnavailable("away")
+    answer = await at.recall.recall(request(mode="exhaustive", cursor="before"))
+    assert (answer.memories, answer.cursor, answer.degraded) == ((), "before", "index_unavailable")
+
+
+async def test_a_suspended_provider_is_told_apart() -> None:
+    at = Setting()
+    at.embedder.error = ProviderError("suspended")
+    assert (await at.recall.recall(request())).degraded == "embedding_suspended"
+
+
+class StubbornIndex(FakeIndex):
+    """Does not let itself be cancelled: as a driver that waits for its server to agree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def candidates(self, scope: Scope, **asked: object) -> Candidates:
+        while not self.gate.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.gate.wait()
+        return Candidates()
+
+
+async def test_the_deadline_holds_whatever_the_index_does_when_it_is_cancelled() -> None:
+    at = Setting(deadline=0.05, index=StubbornIndex())
+    answer = await asyncio.wait_for(at.recall.recall(request()), 30)
+    assert answer.degraded == "index_timeout"
+    assert isinstance(at.index, StubbornIndex)
+    at.index.gate.set()
