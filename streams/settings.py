@@ -205,6 +205,19 @@ class Settings(BaseSettings):
             raise ValueError("write provider:model with a provider of gemini, openai, offline")
         return value or None
 
+    @field_validator("sentry_dsn")
+    @classmethod
+    def _known_dsn(cls, value: SecretStr | None) -> SecretStr | None:
+        from sentry_sdk.utils import BadDsn, Dsn
+
+        if value is None or not value.get_secret_value():
+            return None
+        try:
+            Dsn(value.get_secret_value())
+        except (BadDsn, ValueError) as error:
+            raise ValueError("must be a DSN like https://key@host/1") from error
+        return value
+
     @field_validator("extraction_model")
     @classmethod
     def _known_model(cls, value: str | None) -> str | None:

@@ -4,11 +4,13 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter
 
+from models.profiles import Profile
 from streams.settings import Settings
 
 MASK = "********"
+_JSON: TypeAdapter[dict[str, Profile] | dict[str, str]] = TypeAdapter(dict[str, Profile] | dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +48,7 @@ def _shown(value: object) -> str | int | float | bool | None:
         return MASK
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
+    if isinstance(value, dict):
+        # As the environment takes it.
+        return _JSON.dump_json(value, exclude_none=True).decode()
     return str(value)
