@@ -1,9 +1,10 @@
 """What all commands share: settings, and errors as messages."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -30,6 +31,7 @@ def fail(message: str) -> NoReturn:
 def load_settings() -> "Settings":
     """The settings of the environment, the data directory as an absolute path. Fails with what is wrong."""
     from pydantic import ValidationError
+    from pydantic_settings import SettingsError
 
     from streams.settings import Settings
 
@@ -37,13 +39,24 @@ def load_settings() -> "Settings":
         settings = Settings()
     except ValidationError as error:
         # Not the value: a secret may be among them.
-        told = "\n".join(
-            f"- KEEPSAKE_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
-            for item in error.errors()
-        )
+        aliases = {field.validation_alias for field in Settings.model_fields.values()}
+        told = "\n".join(_told(item["loc"], item["msg"], aliases) for item in error.errors())
         fail(f"settings are wrong:\n{told}")
+    except SettingsError as error:
+        # It names the field only, and the value is not in it.
+        field = re.search(r'field "(\w+)"', str(error))
+        fail(f"settings are wrong:\n- KEEPSAKE_{field[1].upper() if field else '?'}: must be JSON")
     settings.data_dir = settings.data_dir.expanduser().resolve()
     return settings
+
+
+def _told(place: tuple[int | str, ...], problem: str, aliases: set[Any]) -> str:
+    """What is wrong with a setting, or (no place) with several together."""
+    problem = problem.removeprefix("Value error, ")
+    if not place:
+        return f"- {problem}"
+    name = "_".join(str(part) for part in place).upper()
+    return f"- {name if name in aliases else f'KEEPSAKE_{name}'}: {problem}"
 
 
 def _is_explained(error: Exception) -> bool:

@@ -20,6 +20,7 @@ COMMANDS = (
     ("settings",),
     ("publish",),
     ("recall",),
+    ("context",),
     ("tail",),
     ("engines",),
     ("engines", "up"),
@@ -229,3 +230,33 @@ def test_what_cannot_be_tried_says_why(
     )
     assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"SENTRY_DSN": "secret"}, "- SENTRY_DSN: must be a DSN"),
+        ({"KEEPSAKE_PROFILES": "{secret"}, "- KEEPSAKE_PROFILES: must be JSON"),
+        (
+            {"KEEPSAKE_CHARACTER_PROFILES": '{"kim": "trainer"}'},
+            "- KEEPSAKE_CHARACTER_PROFILES names trainer",
+        ),
+        ({"KEEPSAKE_BREAKER_FAILURES": "0"}, "- KEEPSAKE_BREAKER_FAILURES: Input should be"),
+    ],
+)
+def test_wrong_settings_are_named_and_not_repeated(
+    tmp_path: Path, environment: dict[str, str], told: str
+) -> None:
+    result = keepsake(tmp_path, "settings", environment=environment)
+    assert result.returncode == 1
+    assert told in result.stderr
+    assert "secret" not in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_profiles_are_shown_as_the_environment_takes_them(tmp_path: Path) -> None:
+    shown = {one["name"]: one["value"] for one in json.loads(keepsake(tmp_path, "settings", "--json").stdout)}
+    again = keepsake(
+        tmp_path, "settings", "--json", environment={"KEEPSAKE_PROFILES": shown["KEEPSAKE_PROFILES"]}
+    )
+    assert {one["name"]: one["value"] for one in json.loads(again.stdout)} == shown
