@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ DIMENSIONS = 768
 # The engine's own threads spin while they wait for each other: on a small machine one is as fast.
 THREADS = 1
 MAX_WORKERS = 2
+CACHED = 2_048
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -37,6 +39,8 @@ class OfflineEmbedder:
         self._workers = min(MAX_WORKERS, os.cpu_count() or 1)
         self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix="embedder")
         self._own = threading.local()
+        # A text that is tried again is the same text, and small talk repeats itself.
+        self._vector = lru_cache(CACHED)(self._computed)
 
     async def warm_up(self) -> None:
         """Load the model now, so that the first text does not wait for it."""
@@ -76,9 +80,15 @@ class OfflineEmbedder:
     def _encode(self, text: str, is_query: bool) -> list[float] | None:
         # The engine takes C strings: a NUL would end the text, and a lone surrogate has no UTF-8.
         clean = text.replace("\x00", " ").encode("utf-8", "replace").decode()
-        found: Vector = self._load().encode(clean, is_query)
+        found = self._vector(clean, is_query)
+        if found is None:
+            return None
+        vector: list[float] = found.tolist()
+        return vector + [0.0] * (DIMENSIONS - len(vector))
+
+    def _computed(self, text: str, is_query: bool) -> Vector | None:
+        found: Vector = self._load().encode(text, is_query)
         length = float(np.linalg.norm(found))
         if not np.isfinite(length) or length == 0:
             return None
-        vector: list[float] = (found / length).tolist()
-        return vector + [0.0] * (DIMENSIONS - len(vector))
+        return found / length
