@@ -13,7 +13,7 @@ from agents.opening import CannotBeOpened, MemoryOpener
 from agents.ports import LedgerView, RecallIndex
 from agents.recall import Recall
 from agents.talk import Talk, TalkThread
-from models.candidates import Candidate
+from models.candidates import Candidate, Coverage
 from models.context import ContextDegraded, ContextMessage, ContextRequest, ContextResponse
 from models.context_fit import Composed, ContextParts, compose, fit
 from models.language import language_of
@@ -129,12 +129,9 @@ class Context:
         found = self._talk.lines(user, threads, covered, turns + 1)
         return _RecentTalk(found, is_known=True)
 
-    async def _covered(self, user: str, threads: Sequence[TalkThread]) -> Mapping[str, int]:
+    async def _covered(self, user: str, threads: Sequence[TalkThread]) -> Mapping[str, Coverage]:
         positions = await asyncio.gather(
-            *(
-                self._index.covered_position(user, thread.character_ids, thread.row.epoch)
-                for thread in threads
-            )
+            *(self._index.coverage(user, thread.character_ids, thread.row.epoch) for thread in threads)
         )
         return {thread.cast: position for thread, position in zip(threads, positions, strict=True)}
 

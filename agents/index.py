@@ -15,6 +15,7 @@ from agents.patience import when_available, when_known
 from agents.ports import CannotOpen, Counters, DeadLetters, Fault
 from agents.published import parse_changed, parse_created, parse_embedded
 from models.index_rows import (
+    CoveredWindow,
     CreatedRow,
     IndexRow,
     RelationshipRow,
@@ -53,6 +54,14 @@ class IndexStore(Protocol):
 
     async def sealed_vectors(self, memory_ids: Sequence[str]) -> list[VectorRow]: ...
 
+    async def covered(self, memory_ids: Sequence[str], request_ids: Sequence[str]) -> list[CoveredWindow]: ...
+
+
+class CoverageReports(Protocol):
+    """Tells the ledger which windows are covered; neither waits nor fails (streams/coverage_reports.py)."""
+
+    def report(self, windows: Sequence[CoveredWindow]) -> None: ...
+
 
 class Index:
     """Handles batches of the three topics, of one partition number each."""
@@ -63,6 +72,7 @@ class Index:
         cipher: MemoryCipher,
         keys: PairKeys,
         dead: DeadLetters,
+        coverage: CoverageReports,
         counters: Counters,
         fault: Fault,
         *,
@@ -72,6 +82,7 @@ class Index:
         self._cipher = cipher
         self._keys = keys
         self._dead = dead
+        self._coverage = coverage
         self._counters = counters
         self._fault = fault
         self._key_seconds = key_seconds
@@ -93,6 +104,7 @@ class Index:
         for record in records:
             offsets[record.topic, record.partition] = record.offset + 1
         await self._write(opened, offsets)
+        await self._report_covered(opened)
         self._counters.count("records_indexed", len(records))
 
     async def _check(self) -> None:
@@ -181,6 +193,21 @@ class Index:
                 await self._write_one(record, row)
             await when_available(lambda: self._store.apply([], offsets))
         self._fault("indexer.after_commit")
+
+    async def _report_covered(self, rows: Sequence[tuple[Record | None, IndexRow]]) -> None:
+        memories: set[str] = set()
+        requests: set[str] = set()
+        for _, row in rows:
+            match row:
+                case CreatedRow(memory):
+                    memories.add(memory.memory_id)
+                case TokensRow(memory_id):
+                    memories.add(memory_id)
+                case WindowRow(changed):
+                    requests.add(changed.request_id)
+        if memories or requests:
+            at = (sorted(memories), sorted(requests))
+            self._coverage.report(await when_available(lambda: self._store.covered(*at)))
 
     async def _write_one(self, record: Record | None, row: IndexRow) -> None:
         try:

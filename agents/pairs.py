@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from agents.opening import CannotBeOpened, MemoryOpener, answer_memory
 from agents.ports import CannotOpen, Counters, RecallIndex, RowSource
 from agents.row_codec import Overlay, RowCodec
-from models.candidates import Scope
+from models.candidates import Coverage, Scope
 from models.ids import split_cast
 from models.memory import RelationshipState
 from models.pair import PairStatus, ThreadStatus
@@ -47,10 +47,7 @@ class Pairs:
         summary, covered = await asyncio.gather(
             self._index.pair_summary(user, character),
             asyncio.gather(
-                *(
-                    self._index.covered_position(user, split_cast(cast), thread.epoch)
-                    for cast, _, thread in threads
-                )
+                *(self._index.coverage(user, split_cast(cast), thread.epoch) for cast, _, thread in threads)
             ),
         )
         spoke = max((thread.last_timestamp for _, _, thread in threads), default=0)
@@ -94,13 +91,13 @@ class Pairs:
             return None, 0
         return (pair.relationship, pair.last_seq) if pair else (None, 0)
 
-    def _thread(self, cast: str, queue: ThreadQueue, thread: ThreadRow, covered: int) -> ThreadStatus:
+    def _thread(self, cast: str, queue: ThreadQueue, thread: ThreadRow, covered: Coverage) -> ThreadStatus:
         return ThreadStatus(
             character_ids=split_cast(cast),
             last_position=thread.last_position,
             closed_position=thread.closed_position,
             # The index can be ahead of this view by a moment.
-            covered_position=min(covered, thread.closed_position),
+            covered_position=min(covered.position, thread.closed_position),
             buffered_user_messages=thread.user_messages,
             threshold=self._threshold,
             open=int(queue.open is not None),

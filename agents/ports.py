@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
 
-from models.candidates import Candidate, Candidates, MemoryPage, PairSummary, Scope, ScopePage
+from models.candidates import Candidate, Candidates, Coverage, MemoryPage, PairSummary, Scope, ScopePage
 from models.memory import Provenance
 from models.prompt import Prompt, RenderedPrompt
 from models.records import Record
@@ -191,7 +191,7 @@ class RecallIndex(Protocol):
 
     async def pair_summary(self, user_id: str, character_id: str) -> PairSummary: ...
 
-    async def covered_position(self, user_id: str, character_ids: Sequence[str], epoch: int) -> int: ...
+    async def coverage(self, user_id: str, character_ids: Sequence[str], epoch: int) -> Coverage: ...
 
 
 class RowSource(Protocol):

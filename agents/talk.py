@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agents.ports import CannotOpen, Counters, LedgerView
 from agents.row_codec import Overlay, RowCodec, decode_window
+from models.candidates import Coverage
 from models.ids import SEP, split_cast
 from models.memory import RelationshipState
 from models.recall import TalkState
@@ -49,14 +50,16 @@ class Talk:
         return list(self._threads(self._rows(), user, character_ids))
 
     def lines(
-        self, user: str, threads: Sequence[TalkThread], covered: Mapping[str, int], turns: int
+        self, user: str, threads: Sequence[TalkThread], covered: Mapping[str, Coverage], turns: int
     ) -> list[ThreadTalk]:
-        """The last lines of each thread: at least `turns` turns, and all past its covered position, by cast.
+        """The last lines of each thread: at least `turns` turns, and all that is not covered.
 
         What does not open is left out, and counted. LookupError: its keys are not known here.
         """
         rows = self._rows()
-        return [self._lines(rows, user, thread, covered.get(thread.cast, 0), turns) for thread in threads]
+        return [
+            self._lines(rows, user, thread, covered.get(thread.cast, Coverage()), turns) for thread in threads
+        ]
 
     def relationships(
         self, user: str, character_ids: Sequence[str]
@@ -89,22 +92,25 @@ class Talk:
             if row is not None:
                 yield TalkThread(cast, queue, row)
 
-    def _lines(self, rows: Rows, user: str, thread: TalkThread, covered: int, turns: int) -> ThreadTalk:
-        """Backwards, until enough is there, or the rows end: what is covered and old is deleted."""
+    def _lines(self, rows: Rows, user: str, thread: TalkThread, covered: Coverage, turns: int) -> ThreadTalk:
+        """Backwards, until there are turns enough and all before is covered; what is covered may be deleted."""
         found: list[Line] = []
         begun, after = 0, ""
         for position in range(thread.row.last_position, 0, -1):
+            if begun >= turns and position in covered:
+                if position <= covered.position:
+                    break
+                continue
             row = self._message(rows, MessageKey(user, thread.cast, thread.row.epoch, position))
             if row is None:
-                if position <= covered:
+                if position <= covered.position:
                     break
                 continue
             # A turn begins with the first of the user's messages in a row, and only the line before it shows which.
             begun += row.role != "user" and after == "user"
-            if position <= covered and begun >= turns:
-                break
             after = row.role
-            found.append(_line(row, position, covered))
+            if begun < turns or position not in covered:
+                found.append(_line(row, covered=position in covered))
         return ThreadTalk(thread.character_ids, tuple(reversed(found)))
 
     def _relationship(self, rows: Rows, user: str, character: str) -> RelationshipState | None:
@@ -159,7 +165,7 @@ class Talk:
         return sorted(numbers)
 
 
-def _line(row: MessageRow, position: int, covered: int) -> Line:
+def _line(row: MessageRow, *, covered: bool) -> Line:
     return Line(
         role=row.role,
         text=row.text,
@@ -167,5 +173,5 @@ def _line(row: MessageRow, position: int, covered: int) -> Line:
         timestamp=row.timestamp,
         offset=row.offset,
         speaker=row.speaker,
-        covered=position <= covered,
+        covered=covered,
     )

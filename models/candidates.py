@@ -1,5 +1,6 @@
 """What the index gives to a recall: memories in scope as they stand in PostgreSQL, still sealed."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
@@ -106,6 +107,21 @@ class PairSummary:
     last_seq: int
     last_memory_at: datetime | None
     relationship: SealedRelationship | None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which positions of a thread are covered (I11): all up to `position`, and those of the ranges past it, both ends
+    included, in order."""
+
+    position: int = 0
+    beyond: tuple[tuple[int, int], ...] = ()
+
+    def __contains__(self, position: int) -> bool:
+        if position <= self.position:
+            return True
+        at = bisect_right(self.beyond, position, key=lambda one: one[0]) - 1
+        return at >= 0 and position <= self.beyond[at][1]
 
 
 @dataclass(frozen=True, slots=True)

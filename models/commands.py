@@ -55,8 +55,21 @@ class SendTick(_Wire):
     sends: int
 
 
+class CoveredTick(_Wire):
+    """These windows of a thread are covered (I11): their messages need not be kept for recent talk any more.
+
+    Reported by the indexer. It is a permission, and no more: one that is lost costs room, one that comes again nothing.
+    """
+
+    type: Literal["covered"] = "covered"
+    user_id: str
+    character_ids: tuple[str, ...]
+    epoch: int
+    numbers: tuple[int, ...]
+
+
 Command = Flush | Retry
-Tick = CloseTick | SendTick
+Tick = CloseTick | SendTick | CoveredTick
 T = TypeVar("T")
 
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)

@@ -56,6 +56,16 @@ class RelationshipRow:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class CoveredWindow:
+    """A window whose messages are held by a memory that can be recalled, or were nothing to keep (I11)."""
+
+    user_id: str
+    character_ids: tuple[str, ...]
+    epoch: int
+    number: int
+
+
 IndexRow = CreatedRow | TokensRow | VectorRow | WindowRow | RelationshipRow
 
 

@@ -15,7 +15,6 @@ from models.rows import (
     PairKey,
     PairRow,
     Rows,
-    ThreadKey,
     ThreadQueue,
     UserKey,
     WindowKey,
@@ -71,7 +70,7 @@ def on_result(rows: Rows, result: WindowResult, timestamp: int, rules: Rules) ->
             window.sends = 0
             rows.put(key, window)
             return []
-        return [*settle(rows, key, window, "parked", rules), *advance(rows, key.user, timestamp, rules)]
+        return [*settle(rows, key, window, "parked"), *advance(rows, key.user, timestamp, rules)]
     pairs = _pairs(rows, key)
     if result.versions != {name: pair.relationship_version for name, pair in pairs.items()}:
         return [_ask(rows, key, window, timestamp, rules)]
@@ -79,7 +78,7 @@ def on_result(rows: Rows, result: WindowResult, timestamp: int, rules: Rules) ->
     if result.memory is not None and result.provenance is not None:
         effects += _remember(rows, key, window, result, pairs)
     status: Settled = "remembered" if effects else "skipped"
-    return [*effects, *settle(rows, key, window, status, rules), *advance(rows, key.user, timestamp, rules)]
+    return [*effects, *settle(rows, key, window, status), *advance(rows, key.user, timestamp, rules)]
 
 
 def on_send_tick(rows: Rows, tick: SendTick, timestamp: int, rules: Rules) -> list[Effect]:
@@ -107,8 +106,8 @@ def on_retry(rows: Rows, retry: Retry, timestamp: int, rules: Rules) -> list[Eff
     return [*_report(rows, key, window, "queued"), *advance(rows, key.user, timestamp, rules)]
 
 
-def settle(rows: Rows, key: WindowKey, window: WindowRow, status: Settled, rules: Rules) -> list[Effect]:
-    """End a window's turn: remembered, skipped or parked; drop messages that nothing needs any more."""
+def settle(rows: Rows, key: WindowKey, window: WindowRow, status: Settled) -> list[Effect]:
+    """End a window's turn: remembered, skipped or parked."""
     owner = rows.get(UserKey(key.user))
     if owner is not None:
         queue = owner.threads[key.cast]
@@ -117,9 +116,7 @@ def settle(rows: Rows, key: WindowKey, window: WindowRow, status: Settled, rules
         queue.parked += status == "parked"
         rows.put(UserKey(key.user), owner)
     window.send_at = None
-    effects = _report(rows, key, window, status)
-    _trim(rows, key, window, rules)
-    return effects
+    return _report(rows, key, window, status)
 
 
 def _head(rows: Rows, user: str, cast: str, queue: ThreadQueue) -> int | None:
@@ -243,31 +240,6 @@ def _report(rows: Rows, key: WindowKey, window: WindowRow, status: Settled) -> l
             )
         )
     ]
-
-
-def _trim(rows: Rows, key: WindowKey, settled: WindowRow, rules: Rules) -> None:
-    """Delete the messages of settled windows, but for the last few (recent talk) and the parked (kept whole)."""
-    thread = rows.get(ThreadKey(key.user, key.cast))
-    if thread is None:
-        return
-    if key.number <= thread.trimmed_windows and settled.status in ("remembered", "skipped"):
-        _delete_messages(rows, key, settled)
-    start = thread.trimmed_windows
-    while thread.trimmed_windows < thread.closed_windows - rules.recent_windows:
-        at = WindowKey(key.user, key.cast, key.epoch, thread.trimmed_windows + 1)
-        window = rows.get(at)
-        if window is None or window.status in ("queued", "open"):
-            break
-        if window.status != "parked":
-            _delete_messages(rows, at, window)
-        thread.trimmed_windows += 1
-    if thread.trimmed_windows != start:
-        rows.put(ThreadKey(key.user, key.cast), thread)
-
-
-def _delete_messages(rows: Rows, key: WindowKey, window: WindowRow) -> None:
-    for position in range(window.first, window.last + 1):
-        rows.delete(MessageKey(key.user, key.cast, key.epoch, position))
 
 
 def _pairs(rows: Rows, key: WindowKey) -> dict[str, PairRow]:

@@ -77,7 +77,8 @@ class WindowRow:
     """One closed window. `order` is its place among all closed windows of the user.
 
     `attempt` counts from 1 and never restarts; `sends` counts how often this attempt was asked for;
-    `send_at` (ms) is when it is due again. `version` grows with each change that is published.
+    `send_at` (ms) is when it is due again. `version` grows with each change that is published. `covered`: its messages
+    need not be kept for recent talk (models/coverage.py).
     """
 
     request_id: str
@@ -94,6 +95,7 @@ class WindowRow:
     reason: str | None = None
     memory_ids: tuple[str, ...] = ()
     version: int = 0
+    covered: bool = False
 
 
 @dataclass(slots=True)

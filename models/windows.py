@@ -154,7 +154,7 @@ def close(
     rows.put(key, window)
     if spoke == 0:
         return [
-            *queue.settle(rows, key, window, "skipped", rules),
+            *queue.settle(rows, key, window, "skipped"),
             *queue.advance(rows, user, timestamp, rules),
         ]
     return queue.advance(rows, user, timestamp, rules)

@@ -10,6 +10,7 @@ import numpy as np
 from pgvector import HalfVector
 
 from models.index_rows import (
+    CoveredWindow,
     CreatedRow,
     IndexRow,
     RelationshipRow,
@@ -52,6 +53,14 @@ class IndexStore:
         """For each (topic, partition) the offset at which the indexer continues; what is not there starts at 0."""
         rows = await self._fetch("applied_offsets")
         return {(row["topic"], row["partition"]): row["next_offset"] for row in rows}
+
+    async def covered(self, memory_ids: Sequence[str], request_ids: Sequence[str]) -> list[CoveredWindow]:
+        """Those windows that are covered (I11), of the windows of these memories and requests."""
+        rows = await self._fetch("covered", list(memory_ids), list(request_ids))
+        return [
+            CoveredWindow(row["user_id"], tuple(row["character_ids"]), row["epoch"], row["number"])
+            for row in rows
+        ]
 
     async def sealed_memories(self, memory_ids: Sequence[str]) -> dict[str, SealedMemory]:
         """Those of the memories that are stored, by id."""

@@ -14,6 +14,7 @@ from pgvector import HalfVector
 from models.candidates import (
     Candidate,
     Candidates,
+    Coverage,
     InScope,
     InvalidCursor,
     MemoryPage,
@@ -189,10 +190,10 @@ class RecallStore:
         related = SealedRelationship(row["payload"], row["epoch"], row["version"]) if row["related"] else None
         return PairSummary(row["memories"], row["last_seq"], row["last_memory_at"], related)
 
-    async def covered_position(self, user_id: str, character_ids: Sequence[str], epoch: int) -> int:
-        """The position of a thread up to which every message is covered (I11); 0: none is."""
-        [[position]] = await self._fetch("covered_position", user_id, sorted(set(character_ids)), epoch)
-        return int(position)
+    async def coverage(self, user_id: str, character_ids: Sequence[str], epoch: int) -> Coverage:
+        """Which positions of a thread are covered (I11)."""
+        [row] = await self._fetch("coverage", user_id, sorted(set(character_ids)), epoch)
+        return Coverage(row["position"], tuple(zip(row["firsts"], row["lasts"], strict=True)))
 
     async def parked_windows(self, limit: int = 100) -> list[ParkedWindow]:
         """Windows that wait for an operator, oldest first."""

@@ -131,7 +131,20 @@ CREATE TABLE closed_windows (
     record_offset bigint NOT NULL,
     PRIMARY KEY (user_id, character_ids, epoch, number)
 );
+CREATE INDEX closed_windows_request ON closed_windows (request_id);
+CREATE INDEX closed_windows_memories ON closed_windows USING gin (memory_ids);
 CREATE INDEX closed_windows_parked ON closed_windows (closed_at, request_id) WHERE status = 'parked';
+
+-- A window is covered when its messages need not be recent talk any more (I11): it was skipped, or its memories are
+-- stored with their tokens.
+CREATE VIEW covered_windows AS
+SELECT w.user_id, w.character_ids, w.epoch, w.number, w.request_id, w.first_position, w.last_position, w.memory_ids,
+    w.status = 'skipped' OR (w.status = 'remembered' AND NOT EXISTS (
+        SELECT FROM unnest(w.memory_ids) AS wanted (id)
+        WHERE NOT EXISTS (SELECT FROM user_memories m WHERE m.id = wanted.id)
+            OR NOT EXISTS (SELECT FROM memory_tokens t WHERE t.memory_id = wanted.id)
+    )) AS covered
+FROM closed_windows w;
 
 -- Where the indexer continues: written in the transaction of the rows themselves.
 CREATE TABLE applied_offsets (

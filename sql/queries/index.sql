@@ -87,6 +87,12 @@ ON CONFLICT (topic, partition) DO UPDATE SET
 -- name: applied_offsets
 SELECT topic, partition, next_offset FROM applied_offsets;
 
+-- name: covered
+-- Which of these windows are covered: those of the memories $1, and those of the requests $2.
+SELECT user_id, character_ids, epoch, number
+FROM covered_windows
+WHERE covered AND (memory_ids && $1::uuid[] OR request_id = ANY ($2::uuid[]));
+
 -- name: sealed_memories
 SELECT id, user_id, payload, text_version, characters, seqs, epochs
 FROM stored_memories m

@@ -171,27 +171,18 @@ FROM (
 ) AS owned
 LEFT JOIN character_relationship_states r ON r.user_id = $1 AND r.character_id = $2;
 
--- name: covered_position
--- The end of the unbroken run of covered windows from the first on (I11): skipped, or remembered by memories
--- that are stored with their tokens.
+-- name: coverage
+-- The end of the unbroken run of covered windows from the first on (I11), and the covered windows past it.
 WITH windows AS (
-    SELECT number, last_position,
-        status = 'skipped' OR (status = 'remembered' AND NOT EXISTS (
-            SELECT FROM unnest(w.memory_ids) AS wanted (id)
-            WHERE NOT EXISTS (SELECT FROM user_memories m WHERE m.id = wanted.id)
-                OR NOT EXISTS (SELECT FROM memory_tokens t WHERE t.memory_id = wanted.id)
-        )) AS covered
-    FROM closed_windows w
+    SELECT number, first_position, last_position, covered,
+        bool_and(covered) OVER (ORDER BY number) AND number = row_number() OVER (ORDER BY number) AS unbroken
+    FROM covered_windows
     WHERE user_id = $1 AND character_ids = $2::text[] AND epoch = $3
 )
-SELECT coalesce(max(last_position), 0)
-FROM (
-    SELECT last_position, number,
-        bool_and(covered) OVER (ORDER BY number) AS unbroken,
-        row_number() OVER (ORDER BY number) AS place
-    FROM windows
-) AS run
-WHERE unbroken AND number = place;
+SELECT coalesce(max(last_position) FILTER (WHERE unbroken), 0) AS position,
+    coalesce(array_agg(first_position ORDER BY number) FILTER (WHERE covered AND NOT unbroken), '{}') AS firsts,
+    coalesce(array_agg(last_position ORDER BY number) FILTER (WHERE covered AND NOT unbroken), '{}') AS lasts
+FROM windows;
 
 -- name: parked_windows
 SELECT user_id, character_ids, epoch, number, request_id, first_position, last_position, reason, attempts,

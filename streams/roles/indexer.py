@@ -22,6 +22,7 @@ from models.topics import CHANGED, CREATED, EMBEDDED
 from sql.index_store import IndexStore
 from sql.pool import create_pool
 from streams.consume import consume_batches
+from streams.coverage_reports import TickCoverageReports
 from streams.dead_letters import KafkaDeadLetters
 from streams.embed_progress import EmbedProgress
 from streams.embedder import make_embedder, running
@@ -87,7 +88,9 @@ async def _wired(app: StreamApp, sealer: AesGcmSealer, dsn: str, embedder: Embed
             topic=UserTopic(producer, EMBEDDED, partitions),
             counters=counters,
         )
-        index = Index(store, cipher, view, dead, counters, fault_point)
+        coverage = TickCoverageReports(producer, partitions)
+        stack.push_async_callback(coverage.close)
+        index = Index(store, cipher, view, dead, coverage, counters, fault_point)
         embed = Embed(
             embedding,
             progress,

@@ -1,14 +1,15 @@
 """The index step on real PostgreSQL: any order of arrival, values it does not take, a start without it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from agents.codec import MemoryCipher
 from agents.index import Index, IndexBehind
-from models.published import MemoryCreated, MemoryEmbedded
+from models.index_rows import CoveredWindow
+from models.published import TOKENS, MemoryCreated, MemoryEmbedded, WindowChanged
 from models.records import Record
-from models.topics import CREATED, EMBEDDED
+from models.topics import CHANGED, CREATED, EMBEDDED
 from sql.index_store import IndexStore
 from sql.migrate import migrate
 from sql.pool import Pool, create_pool
@@ -30,16 +31,21 @@ class Step:
     def __init__(self, pool: Pool, keys: Keys | None = None) -> None:
         self.pool = pool
         self.dead = DeadList()
+        self.covered: list[CoveredWindow] = []
         self.store = IndexStore(pool)
         self.index = Index(
             self.store,
             MemoryCipher(SEALER, PAIRS),
             keys or Keys(),
             self.dead,
+            self,
             Counts(),
             lambda _: None,
             key_seconds=0.05,
         )
+
+    def report(self, windows: Sequence[CoveredWindow]) -> None:
+        self.covered += windows
 
     async def count(self, table: str, where: str = "true") -> int:
         found: int = await self.pool.fetchval(f"SELECT count(*) FROM {table} WHERE {where}")  # noqa: S608 - a test's own words
@@ -116,3 +122,28 @@ async def test_a_start_without_the_database_is_compared_with_it_before_anything_
     step.index.started_unchecked({(CREATED, 0): 4})
     await step.index.handle_batch([record(4)])
     assert await step.count("user_memories") == 1
+
+
+async def test_what_is_covered_is_reported_once_it_is_stored(pool: Pool) -> None:
+    step = Step(pool)
+    memory = sealed(1)
+    created = MemoryCreated.model_validate_json(record(1, memory).value or b"")
+    window = WindowChanged(
+        user_id="u1",
+        character_ids=("mina",),
+        epoch=1,
+        number=7,
+        request_id=created.request_id,
+        version=1,
+        status="remembered",
+        first_position=1,
+        last_position=9,
+        memory_ids=(created.memory_id,),
+        closed_at=created.created_at,
+    )
+    changed = Record(CHANGED, 0, 0, 0, b"k", window.model_dump_json().encode())
+    await step.index.handle_batch([record(1, memory), changed])
+    assert step.covered == []
+    tokens = MemoryEmbedded(memory_id=created.memory_id, user_id="u1", what=TOKENS, tokens=(), offline=False)
+    await step.index.handle_batch([Record(EMBEDDED, 0, 0, 0, b"k", tokens.model_dump_json().encode())])
+    assert step.covered == [CoveredWindow("u1", ("mina",), 1, 7)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.candidates import Candidate, Candidates, InvalidCursor, Scope
+from models.candidates import Candidate, Candidates, Coverage, InvalidCursor, Scope
 from models.index_rows import IndexRow, RelationshipRow, WindowRow
 from models.published import RelationshipChanged, WindowChanged
 from sql.index_store import IndexStore
@@ -248,7 +248,7 @@ async def test_covered_are_skipped_windows_and_those_whose_memory_has_tokens(
     index: IndexStore, recall: RecallStore
 ) -> None:
     async def covered() -> int:
-        return await recall.covered_position("u1", ["mina"], 1)
+        return (await recall.coverage("u1", ["mina"], 1)).position
 
     assert await covered() == 0
     await index.apply([closed(1, "skipped"), closed(2, "remembered", 2), closed(4, "skipped")], {})
@@ -257,24 +257,30 @@ async def test_covered_are_skipped_windows_and_those_whose_memory_has_tokens(
     assert await covered() == 10
     await index.apply([tokens_row(2)], {})
     assert await covered() == 20  # window 3 is not reported yet
+    coverage = await recall.coverage("u1", ["mina"], 1)
+    assert coverage == Coverage(20, ((31, 40),))
+    assert [position in coverage for position in (1, 20, 21, 30, 31, 40, 41)] == [
+        *(True, True, False, False),
+        *(True, True, False),
+    ]
     await index.apply([closed(3, "parked")], {})
     assert await covered() == 20
     await index.apply([WindowRow(closed(3, "skipped").changed.model_copy(update={"version": 2}), 3)], {})
     assert await covered() == 40
-    assert await recall.covered_position("u1", ["mina"], 2) == 0
-    assert await recall.covered_position("u1", ["mina", "yuna"], 1) == 0
+    assert (await recall.coverage("u1", ["mina"], 2)).position == 0
+    assert (await recall.coverage("u1", ["mina", "yuna"], 1)).position == 0
 
 
 async def test_tokens_before_their_memory_cover_nothing(index: IndexStore, recall: RecallStore) -> None:
     await index.apply([closed(1, "remembered", 1), tokens_row(1)], {})
-    assert await recall.covered_position("u1", ["mina"], 1) == 0
+    assert (await recall.coverage("u1", ["mina"], 1)).position == 0
 
 
 async def test_a_scene_is_a_thread_whatever_the_order_of_its_cast(
     index: IndexStore, recall: RecallStore
 ) -> None:
     await index.apply([closed(1, "skipped", cast=("mina", "yuna"))], {})
-    assert await recall.covered_position("u1", ["yuna", "mina"], 1) == 10
+    assert (await recall.coverage("u1", ["yuna", "mina"], 1)).position == 10
 
 
 async def test_parked_windows_are_listed_oldest_first(index: IndexStore, recall: RecallStore) -> None:
@@ -434,3 +440,13 @@ async def test_plans_are_found_by_their_day(index: IndexStore, recall: RecallSto
     assert numbers(await recall.with_plans("u1", both, date(2026, 7, 1), date(2026, 7, 3), 1)) == [2]
     assert numbers(await recall.with_plans("u1", both, date(2026, 7, 2), date(2026, 7, 2), 9)) == []
     assert numbers(await recall.with_plans("u2", both, date(2026, 7, 1), date(2026, 7, 3), 9)) == []
+
+
+async def test_windows_are_covered_by_memory_or_request(index: IndexStore) -> None:
+    await index.apply([closed(1, "skipped"), closed(2, "remembered", 2), closed(3, "parked")], {})
+    requests = [closed(number, "skipped").changed.request_id for number in (1, 2, 3)]
+    assert [window.number for window in await index.covered([], requests)] == [1]
+    assert await index.covered([memory_name(2)], []) == []
+    await index.apply([created_row(2), tokens_row(2)], {})
+    assert [window.number for window in await index.covered([memory_name(2), memory_name(9)], [])] == [2]
+    assert sorted(window.number for window in await index.covered([], requests)) == [1, 2]

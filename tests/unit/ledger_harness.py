@@ -11,6 +11,7 @@ from agents.codec import RequestCodec
 from agents.ledger import LedgerStep
 from agents.row_codec import Overlay, RowCodec, decode_user
 from infra.sealing import AesGcmSealer, MasterKeys
+from models.commands import CoveredTick
 from models.ids import make_cast
 from models.memory import ExtractedMemory, MemoryContent, Provenance, RelationshipState
 from models.published import MemoryCreated
@@ -181,6 +182,14 @@ def result_record(
 
 def command_record(value: bytes, offset: int = 0, now: int = START, user: str = "u") -> Record:
     return Record(COMMAND, 0, offset, now, user.encode(), value)
+
+
+def covered_record(
+    *numbers: int, characters: tuple[str, ...] = ("A",), epoch: int = 1, offset: int = 0, user: str = "u"
+) -> Record:
+    """The indexer's report that these windows are covered."""
+    tick = CoveredTick(user_id=user, character_ids=characters, epoch=epoch, numbers=numbers)
+    return Record(TICK, 0, offset, START, user.encode(), tick.model_dump_json().encode())
 
 
 def assert_covered_once(ledger: Ledger, *characters: str, user: str = "u") -> None:

@@ -10,7 +10,7 @@ import orjson
 
 from agents.codec import MemoryCipher, PairCipher
 from infra.sealing import AesGcmSealer, MasterKeys
-from models.candidates import Candidate, Candidates, MemoryPage, PairSummary, Scope, ScopePage
+from models.candidates import Candidate, Candidates, Coverage, MemoryPage, PairSummary, Scope, ScopePage
 from models.memory import MemoryContent, Quote, Source
 from models.published import CharacterSeq
 from models.rows import PairKey
@@ -115,6 +115,7 @@ class FakeIndex:
         self.found = found or Candidates()
         self.page = MemoryPage((), None)
         self.scope_page = ScopePage((), None)
+        self.covered = Coverage()
         self.planned: list[Candidate] = []
         self.error: Exception | None = None
         self.asked: dict[str, Any] = {}
@@ -153,8 +154,9 @@ class FakeIndex:
         summary: PairSummary = self._answer(PairSummary(0, 0, None, None))
         return summary
 
-    async def covered_position(self, user_id: str, character_ids: Sequence[str], epoch: int) -> int:
-        return 0
+    async def coverage(self, user_id: str, character_ids: Sequence[str], epoch: int) -> Coverage:
+        covered: Coverage = self._answer(self.covered)
+        return covered
 
 
 class FakeEmbedder:

@@ -15,11 +15,13 @@ from models.rules import Rules
 from models.topics import EXTRACTED
 from tests.unit.ledger_harness import (
     START,
+    Answer,
     Ledger,
     assert_covered_once,
     assert_seqs,
     chat_record,
     command_record,
+    covered_record,
     result_record,
 )
 
@@ -336,7 +338,9 @@ def test_a_parked_window_is_taken_up_again_with_its_messages() -> None:
     ledger.fold([result_record(ledger.requests, again, "memory", 99)])
     assert ledger.windows("A")[0].status == "remembered"
     assert ledger.user().threads["A"].parked == 0
-    assert ledger.rows().get(MessageKey("u", "A", 1, 1)) is None
+    assert kept(ledger, 30)[0] == 1
+    ledger.fold([covered_record(1)])
+    assert kept(ledger, 30)[0] == 6
     assert_seqs(ledger)
 
 
@@ -421,12 +425,65 @@ def test_a_skipped_window_is_not_extracted_again() -> None:
     assert len(ledger.asked()) == 1
 
 
-def test_messages_of_settled_windows_are_deleted_but_for_the_recent() -> None:
+def kept(ledger: Ledger, last: int) -> list[int]:
+    """The positions whose messages are still there."""
+    rows = ledger.rows()
+    return [position for position in range(1, last + 1) if rows.get(MessageKey("u", "A", 1, position))]
+
+
+@pytest.mark.parametrize("answer", ["memory", "nothing"])
+def test_messages_are_kept_until_they_are_covered_and_those_of_the_last_windows_longer(
+    answer: Answer,
+) -> None:
+    ledger = Ledger()
+    talk(ledger, "u" * 26)
+    ledger.settle(lambda request: answer)
+    assert kept(ledger, 26) == list(range(1, 27))
+    ledger.fold([covered_record(2, 3)])  # the first is not, so nothing before the second is done with
+    assert kept(ledger, 26) == list(range(1, 27))
+    ledger.fold([covered_record(1)])
+    assert kept(ledger, 26) == list(range(16, 27))
+    ledger.fold([covered_record(4, 5)])
+    assert kept(ledger, 26) == list(range(16, 27))
+    ledger.fold([covered_record(1, 2, 3, 4, 5)])
+    assert kept(ledger, 26) == list(range(16, 27))
+    talk(ledger, "u" * 5, first=26)
+    assert kept(ledger, 31) == list(range(16, 32))
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        covered_record(1, epoch=2),
+        covered_record(1, characters=("B",)),
+        covered_record(99, 0, -1),
+        covered_record(5, 6),
+    ],
+)
+def test_a_report_of_what_is_not_there_or_not_settled_is_void(report: Record) -> None:
+    ledger = Ledger()
+    talk(ledger, "u" * 26)
+    before = dict(ledger.committed)
+    ledger.fold([report])
+    assert ledger.committed == before
+
+
+def test_a_parked_window_is_kept_whole_and_holds_up_nothing() -> None:
+    ledger = Ledger(Rules(attempts=1))
+    talk(ledger, "u" * 30)
+    ledger.settle(lambda request: "failed" if request.number == 2 else "memory")
+    ledger.fold([covered_record(1, 2, 3, 4, 5)])
+    assert kept(ledger, 30) == [*range(6, 11), *range(16, 31)]
+
+
+def test_covered_windows_survive_a_restart() -> None:
     ledger = Ledger()
     talk(ledger, "u" * 26)
     ledger.settle(lambda request: "memory")
-    kept = [position for position in range(1, 27) if ledger.rows().get(MessageKey("u", "A", 1, position))]
-    assert kept == list(range(16, 27))
+    ledger.fold([covered_record(2)])
+    ledger.restart()
+    ledger.fold([covered_record(1)])
+    assert kept(ledger, 26) == list(range(11, 27))
 
 
 @pytest.mark.parametrize(

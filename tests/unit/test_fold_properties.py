@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from models.assignments import Assignment, ModelRef
 from models.ids import split_cast
 from models.records import Record
+from models.rows import MessageKey
 from models.rules import Rules
 from tests.unit.ledger_harness import (
     START,
@@ -18,6 +19,7 @@ from tests.unit.ledger_harness import (
     assert_covered_once,
     assert_seqs,
     chat_record,
+    covered_record,
     result_record,
 )
 
@@ -82,6 +84,7 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
     expected = reference(records)
     ledger = Ledger(RULES)
     position, answered, offset = 0, 0, 0
+    reported: set[tuple[str, int]] = set()
     while position < len(records) or answered < len(ledger.asked()):
         size = random.randint(0, 7)
         batch = records[position : position + size]
@@ -93,7 +96,10 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
             offset += 1
         again = [result_record(ledger.requests, random.choice(asked), "memory", offset)] if asked else []
         seen = random.sample(records[:position], min(2, position))
-        mixed = _merge(random, batch, [*results, *again], seen)
+        reports = _reports(ledger, random)
+        for tick in reports:
+            reported |= {(tick.cast, number) for number in tick.numbers}
+        mixed = _merge(random, batch, [*results, *again], seen, [tick.record for tick in reports])
         if random.random() < 0.3:
             ledger.fold(mixed, crash=True)
             continue
@@ -102,6 +108,7 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
             ledger.restart()
         position += size
         answered += len(results)
+        _kept_until_reported(ledger, reported)
     assert shape(ledger) == shape(expected)
     assert {c.memory_id for c in ledger.created()} == {c.memory_id for c in expected.created()}
     for cast in ledger.user().threads if ledger.committed else ():
@@ -188,3 +195,38 @@ def _open(ledger: Ledger) -> bool:
 def _one_open_request_a_character(ledger: Ledger) -> None:
     busy = [name for cast, q in ledger.user().threads.items() if q.open for name in split_cast(cast)]
     assert len(busy) == len(set(busy))
+
+
+@dataclass(frozen=True)
+class CoverageReport:
+    """What the indexer says of a thread: true, or of windows that are not settled or not there (which is void)."""
+
+    cast: str
+    numbers: tuple[int, ...]
+
+    @property
+    def record(self) -> Record:
+        return covered_record(*self.numbers, characters=split_cast(self.cast))
+
+
+def _reports(ledger: Ledger, random: Random) -> list[CoverageReport]:
+    if not ledger.committed or random.random() < 0.5:
+        return []
+    cast = random.choice(sorted(ledger.user().threads))
+    last = ledger.thread(*split_cast(cast)).closed_windows
+    return [CoverageReport(cast, tuple(random.sample(range(last + 2), min(3, last + 2))))]
+
+
+def _kept_until_reported(ledger: Ledger, reported: set[tuple[str, int]]) -> None:
+    """No message is deleted of a window that was never reported, nor of the last few, nor of the open one (I11)."""
+    rows = ledger.rows()
+    for cast in ledger.user().threads if ledger.committed else ():
+        windows = ledger.windows(*split_cast(cast))
+        for number, window in enumerate(windows, 1):
+            if (cast, number) in reported and number <= len(windows) - RULES.recent_windows:
+                continue
+            for position in range(window.first, window.last + 1):
+                assert rows.get(MessageKey("u", cast, 1, position)) is not None
+        thread = ledger.thread(*split_cast(cast))
+        for position in range(thread.closed_position + 1, thread.next_position):
+            assert rows.get(MessageKey("u", cast, 1, position)) is not None
