@@ -31,6 +31,7 @@ Degraded = Literal[
     "embedding_failed",
     "embedding_suspended",
     "keys_unavailable",
+    "unreachable",  # said by the client, when the service did not answer
 ]
 
 

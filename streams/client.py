@@ -1,59 +1,321 @@
-"""Calls the recall service on behalf of the command line."""
+"""A client for chat services: publish, recall, compose a context; `AsyncKeepsake`, and `Keepsake` without asyncio.
 
-from typing import Any, cast
+    async with AsyncKeepsake("http://127.0.0.1:8377", token) as keepsake:
+        await keepsake.publish(message)
+        context = await keepsake.context(user_id="ann", character_ids=["coach"], query="Hi!", persona="…")
+
+A turn never ends for want of memory: when the service cannot be reached in time, `recall` gives no memories and
+`context` one without any (R34), both with `degraded="unreachable"`. `publish` raises Unreachable instead: what it was
+given may not be in the log. A request that the service refuses raises Refused, whatever the method.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
 
 import httpx
+from pydantic import ValidationError
 
-from streams.errors import Explained
-from streams.local_setup import token_path
-from streams.places import recall_url
-from streams.settings import Settings
+from models.context import ContextMessage, ContextRequest, ContextResponse
+from models.history import HistoryMessage, repaired
+from models.language import language_of
+from models.prompt_block import without_memories
+from models.recall import RecallRequest, RecallResponse
 
-TIMEOUT_SECONDS = 30.0
+PUBLISH_SECONDS = 5.0
+RECALL_SECONDS = 1.0
+FIRST_WAIT, LAST_WAIT = 0.05, 1.0
+# The service is away, restarting, or behind a proxy that cannot reach it.
+RETRIED = frozenset({408, 425, 429, 502, 503, 504})
+
+Message = Mapping[str, Any]
+Asked = TypeVar("Asked", bound=RecallRequest)
+Answer = TypeVar("Answer", RecallResponse, ContextResponse)
 
 
-class ClientError(Explained):
-    """The service cannot be asked, or has refused; the message says what to do."""
+class Unreachable(Exception):
+    """The service did not answer in time; it says nothing of what was sent."""
 
 
-def bearer_token(settings: Settings) -> str:
-    """The token of the settings, or of the data directory."""
-    if settings.token is not None:
-        return settings.token.get_secret_value()
-    path = token_path(settings)
+class Refused(Exception):
+    """The service refused the request. `status` is HTTP's; the message is the service's, without what was sent."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+
+
+class _Wait(float):
+    """Wait for so many seconds."""
+
+
+class _Send(float):
+    """Send the request, and wait for its answer for so many seconds."""
+
+
+# What is to be done next; what came of it is sent back.
+_Steps = Generator[_Wait | _Send, httpx.Response | Exception | None, dict[str, Any]]
+
+
+def _exchange(seconds: float, clock: Callable[[], float]) -> _Steps:
+    """Try until there is an answer or the time is over: the one place that knows how, whatever does the sending."""
+    end, wait = clock() + seconds, FIRST_WAIT
+    while True:
+        outcome = yield _Send(max(0.001, end - clock()))
+        pause = wait
+        if isinstance(outcome, httpx.Response):
+            if outcome.status_code not in RETRIED:
+                return _body(outcome)
+            pause = max(wait, _retry_after(outcome))
+        if clock() + pause >= end:
+            told = f"HTTP {outcome.status_code}" if isinstance(outcome, httpx.Response) else "no answer"
+            raise Unreachable(f"Keepsake could not be reached within {seconds:g} s ({told})")
+        yield _Wait(pause)
+        wait = min(2 * wait, LAST_WAIT)
+
+
+def _body(answer: httpx.Response) -> dict[str, Any]:
     try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ClientError(
-            f"no token at {path} ({error.strerror}): `keepsake up` makes one, or set KEEPSAKE_TOKEN"
-        ) from error
+        body = answer.json()
+    except ValueError:
+        body = None
+    if answer.is_success and isinstance(body, dict):
+        return body
+    if answer.is_success:
+        raise Unreachable("what answers is not Keepsake")
+    problem = body if isinstance(body, dict) else {}
+    fields = [
+        f"{one.get('field')}: {one.get('problem')}" for one in problem.get("errors", ()) if "field" in one
+    ]
+    raise Refused(answer.status_code, " ".join([str(problem.get("detail", answer.reason_phrase)), *fields]))
 
 
-def request(settings: Settings, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """The JSON object that the service answers. ClientError: it is away, or answers with a problem."""
-    url = recall_url(settings)
-    if url is None:
-        raise ClientError("the recall service is not running: start it with `keepsake up`")
-    headers = {"Authorization": f"Bearer {bearer_token(settings)}"}
+def _retry_after(answer: httpx.Response) -> float:
     try:
-        answer = httpx.request(
-            method, url + path, json=body, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False
-        )
-    except httpx.HTTPError as error:
-        raise ClientError(
-            f"the recall service does not answer at {url} ({type(error).__name__}): see `keepsake status`"
-        ) from error
-    if answer.is_error:
-        raise ClientError(f"the recall service answers {answer.status_code}: {_problem(answer)}")
-    return cast(dict[str, Any], answer.json())
+        return max(0.0, float(answer.headers.get("Retry-After", 0)))
+    except ValueError:
+        return 0.0
 
 
-def _problem(answer: httpx.Response) -> str:
+class _Client:
+    """What both clients share: requests, and what stands in for an answer."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        publish_seconds: float = PUBLISH_SECONDS,
+        recall_seconds: float = RECALL_SECONDS,
+    ) -> None:
+        """`url` is the service's, `token` its bearer token; the seconds bound a call with all its attempts."""
+        self._http: dict[str, Any] = {
+            "base_url": url,
+            "headers": {"Authorization": f"Bearer {token}"},
+            "trust_env": False,
+        }
+        self._url = url
+        self._publish_seconds = publish_seconds
+        self._recall_seconds = recall_seconds
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
+
+    def _messages(self, messages: Message | Sequence[Message]) -> list[dict[str, Any]]:
+        given = [messages] if isinstance(messages, Mapping) else messages
+        # Named before the first attempt, so that a message that comes twice counts once.
+        return [{"message_id": str(uuid4()), **message} for message in given]
+
+
+class AsyncKeepsake(_Client):
+    """The client with asyncio. One for all turns: it keeps its connections."""
+
+    def __init__(self, url: str, token: str, **options: float) -> None:
+        super().__init__(url, token, **options)
+        self._client = httpx.AsyncClient(**self._http)
+
+    async def publish(self, messages: Message | Sequence[Message]) -> list[dict[str, Any]]:
+        """Publish a `chat.message`, or several; the places in the log, once it has them. A message without
+        `message_id` is given one. Unreachable, Refused."""
+        body = self._messages(messages)
+        answer = await self._call("/v1/messages", body, self._publish_seconds)
+        positions: list[dict[str, Any]] = answer["positions"]
+        return positions
+
+    async def recall(self, **request: Any) -> RecallResponse:
+        """The memories for the fields of `RecallRequest`."""
+        asked = _checked(RecallRequest, request)
+        try:
+            answer = await self._call("/v1/recall", _wire(asked), self._recall_seconds)
+            return _answered(RecallResponse, answer)
+        except Unreachable:
+            return _no_memories(asked)
+
+    async def context(self, history: Sequence[Mapping[str, str]] = (), **request: Any) -> ContextResponse:
+        """The prompt for the fields of `ContextRequest`. `history` is what you know of the talk before the query,
+        as `{"role", "content"}`: it is used only where the service cannot be reached."""
+        asked = _checked(ContextRequest, request)
+        try:
+            answer = await self._call("/v1/context", _wire(asked), self._recall_seconds)
+            return _answered(ContextResponse, answer)
+        except Unreachable:
+            return _no_context(asked, history)
+
+    async def _call(self, path: str, body: object, seconds: float) -> dict[str, Any]:
+        steps = _exchange(seconds, time.monotonic)
+        step = next(steps)
+        while True:
+            outcome: httpx.Response | Exception | None = None
+            if isinstance(step, _Wait):
+                await asyncio.sleep(step)
+            else:
+                try:
+                    async with asyncio.timeout(step):
+                        outcome = await self._client.post(path, json=body, timeout=None)
+                except (httpx.HTTPError, TimeoutError) as error:
+                    outcome = error
+            try:
+                step = steps.send(outcome)
+            except StopIteration as stop:
+                answer: dict[str, Any] = stop.value
+                return answer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class Keepsake(_Client):
+    """The client without asyncio; it may be used by several threads."""
+
+    def __init__(self, url: str, token: str, **options: float) -> None:
+        super().__init__(url, token, **options)
+        self._client = httpx.Client(**self._http)
+
+    def publish(self, messages: Message | Sequence[Message]) -> list[dict[str, Any]]:
+        """As `AsyncKeepsake.publish`."""
+        answer = self._call("/v1/messages", self._messages(messages), self._publish_seconds)
+        positions: list[dict[str, Any]] = answer["positions"]
+        return positions
+
+    def recall(self, **request: Any) -> RecallResponse:
+        """As `AsyncKeepsake.recall`."""
+        asked = _checked(RecallRequest, request)
+        try:
+            answer = self._call("/v1/recall", _wire(asked), self._recall_seconds)
+            return _answered(RecallResponse, answer)
+        except Unreachable:
+            return _no_memories(asked)
+
+    def context(self, history: Sequence[Mapping[str, str]] = (), **request: Any) -> ContextResponse:
+        """As `AsyncKeepsake.context`."""
+        asked = _checked(ContextRequest, request)
+        try:
+            answer = self._call("/v1/context", _wire(asked), self._recall_seconds)
+            return _answered(ContextResponse, answer)
+        except Unreachable:
+            return _no_context(asked, history)
+
+    def _call(self, path: str, body: object, seconds: float) -> dict[str, Any]:
+        steps = _exchange(seconds, time.monotonic)
+        step = next(steps)
+        while True:
+            outcome: httpx.Response | Exception | None = None
+            if isinstance(step, _Wait):
+                time.sleep(step)
+            else:
+                try:
+                    outcome = self._post(path, body, step)
+                except httpx.HTTPError as error:
+                    outcome = error
+            try:
+                step = steps.send(outcome)
+            except StopIteration as stop:
+                answer: dict[str, Any] = stop.value
+                return answer
+
+    def _post(self, path: str, body: object, seconds: float) -> httpx.Response:
+        """The whole answer within the time: httpx bounds each read, and an answer may come byte by byte."""
+        end = time.monotonic() + seconds
+        with self._client.stream("POST", path, json=body, timeout=seconds) as answer:
+            parts = []
+            for part in answer.iter_bytes():
+                parts.append(part)
+                if time.monotonic() > end:
+                    raise httpx.ReadTimeout("the answer did not come in time")
+            return httpx.Response(answer.status_code, headers=_plain(answer.headers), content=b"".join(parts))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _plain(headers: httpx.Headers) -> dict[str, str]:
+    """Without what described the bytes on the wire, which are decoded by now."""
+    wire = ("content-encoding", "content-length", "transfer-encoding")
+    return {name: value for name, value in headers.items() if name not in wire}
+
+
+def _checked(kind: type[Asked], request: Mapping[str, Any]) -> Asked:
+    """The request, checked as the service would: what stands in for an answer is never that of a bad one."""
     try:
-        problem = answer.json()
-        fields = "; ".join(
-            f"{item.get('field')}: {item.get('problem')}" for item in problem.get("errors", [])
-        )
-        return f"{problem['detail']} {fields}".strip()
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return answer.reason_phrase
+        return kind.model_validate(request)
+    except ValidationError as error:
+        told = [
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)
+        ]
+        raise Refused(422, "; ".join(told)) from None
+
+
+def _wire(asked: RecallRequest) -> dict[str, Any]:
+    return asked.model_dump(mode="json", exclude_unset=True)
+
+
+def _answered(kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
+    try:
+        return kind.model_validate(answer)
+    except ValidationError:
+        raise Unreachable("what answers is not a Keepsake of this version") from None
+
+
+def _no_memories(asked: RecallRequest) -> RecallResponse:
+    return RecallResponse(memories=(), query=asked.query, degraded="unreachable")
+
+
+def _no_context(asked: ContextRequest, history: Sequence[Mapping[str, str]]) -> ContextResponse:
+    """The persona, the rules (R34, R35), and what is known of the talk."""
+    known: list[HistoryMessage] = [
+        HistoryMessage("assistant" if one["role"] == "assistant" else "user", one["content"])
+        for one in history
+        if one["role"] in ("user", "assistant")
+    ] or [HistoryMessage("user", text) for text in asked.recent_user_messages]
+    # The query may be the last of what the caller keeps.
+    if asked.query and not (known and known[-1].role == "user" and known[-1].content == asked.query):
+        known.append(HistoryMessage("user", asked.query))
+    locale = asked.locale or language_of(asked.query) or language_of(asked.persona) or "en"
+    return ContextResponse(
+        system=without_memories(asked.persona, len(set(asked.character_ids)), locale),
+        messages=tuple(
+            ContextMessage.model_validate({"role": one.role, "content": one.content})
+            for one in repaired(known).messages
+        ),
+        memories=(),
+        degraded="unreachable",
+    )

@@ -148,7 +148,7 @@ def _asked(
 
 def _answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
     settings = load_settings()
-    from streams.client import request
+    from streams.cli.service import request
 
     return request(settings, "POST", path, body)
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 
 from streams.cli.recall import recall_lines
-from streams.client import request
+from streams.cli.service import request
 from streams.demo.script import QUESTIONS, Conversation, Question, conversations
 from streams.detach import start_detached
 from streams.errors import Explained
