@@ -11,7 +11,7 @@ given may not be in the log. A request that the service refuses raises Refused, 
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -24,80 +24,15 @@ from models.history import HistoryMessage, repaired
 from models.language import language_of
 from models.prompt_block import without_memories
 from models.recall import RecallRequest, RecallResponse
+from models.tools import Instruction, tool_answer, tool_request
+from streams.exchange import Refused, Unreachable, Wait, exchange
 
 PUBLISH_SECONDS = 5.0
 RECALL_SECONDS = 1.0
-FIRST_WAIT, LAST_WAIT = 0.05, 1.0
-# The service is away, restarting, or behind a proxy that cannot reach it.
-RETRIED = frozenset({408, 425, 429, 502, 503, 504})
 
 Message = Mapping[str, Any]
 Asked = TypeVar("Asked", bound=RecallRequest)
 Answer = TypeVar("Answer", RecallResponse, ContextResponse)
-
-
-class Unreachable(Exception):
-    """The service did not answer in time; it says nothing of what was sent."""
-
-
-class Refused(Exception):
-    """The service refused the request. `status` is HTTP's; the message is the service's, without what was sent."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(f"{status}: {detail}")
-        self.status = status
-
-
-class _Wait(float):
-    """Wait for so many seconds."""
-
-
-class _Send(float):
-    """Send the request, and wait for its answer for so many seconds."""
-
-
-# What is to be done next; what came of it is sent back.
-_Steps = Generator[_Wait | _Send, httpx.Response | Exception | None, dict[str, Any]]
-
-
-def _exchange(seconds: float, clock: Callable[[], float]) -> _Steps:
-    """Try until there is an answer or the time is over: the one place that knows how, whatever does the sending."""
-    end, wait = clock() + seconds, FIRST_WAIT
-    while True:
-        outcome = yield _Send(max(0.001, end - clock()))
-        pause = wait
-        if isinstance(outcome, httpx.Response):
-            if outcome.status_code not in RETRIED:
-                return _body(outcome)
-            pause = max(wait, _retry_after(outcome))
-        if clock() + pause >= end:
-            told = f"HTTP {outcome.status_code}" if isinstance(outcome, httpx.Response) else "no answer"
-            raise Unreachable(f"Keepsake could not be reached within {seconds:g} s ({told})")
-        yield _Wait(pause)
-        wait = min(2 * wait, LAST_WAIT)
-
-
-def _body(answer: httpx.Response) -> dict[str, Any]:
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
-    if answer.is_success and isinstance(body, dict):
-        return body
-    if answer.is_success:
-        raise Unreachable("what answers is not Keepsake")
-    problem = body if isinstance(body, dict) else {}
-    fields = [
-        f"{one.get('field')}: {one.get('problem')}" for one in problem.get("errors", ()) if "field" in one
-    ]
-    raise Refused(answer.status_code, " ".join([str(problem.get("detail", answer.reason_phrase)), *fields]))
-
-
-def _retry_after(answer: httpx.Response) -> float:
-    try:
-        return max(0.0, float(answer.headers.get("Retry-After", 0)))
-    except ValueError:
-        return 0.0
 
 
 class _Client:
@@ -164,12 +99,26 @@ class AsyncKeepsake(_Client):
         except Unreachable:
             return _no_context(asked, history)
 
+    async def run_tool(
+        self, name: str, arguments: object, *, user_id: str, character_ids: Sequence[str]
+    ) -> dict[str, Any]:
+        """What a model is told of its call of a tool (`GET /v1/tools/{vendor}`). `arguments` are as the model wrote
+        them; user and characters are yours to give. A call that cannot be answered is told why, and what to ask."""
+        try:
+            request = tool_request(name, arguments)
+            found = await self.recall(user_id=user_id, character_ids=character_ids, **request)
+        except Instruction as instruction:
+            return {"error": str(instruction)}
+        except Refused as refused:
+            return _refused_tool(refused)
+        return tool_answer(found)
+
     async def _call(self, path: str, body: object, seconds: float) -> dict[str, Any]:
-        steps = _exchange(seconds, time.monotonic)
+        steps = exchange(seconds, time.monotonic)
         step = next(steps)
         while True:
             outcome: httpx.Response | Exception | None = None
-            if isinstance(step, _Wait):
+            if isinstance(step, Wait):
                 await asyncio.sleep(step)
             else:
                 try:
@@ -226,12 +175,25 @@ class Keepsake(_Client):
         except Unreachable:
             return _no_context(asked, history)
 
+    def run_tool(
+        self, name: str, arguments: object, *, user_id: str, character_ids: Sequence[str]
+    ) -> dict[str, Any]:
+        """As `AsyncKeepsake.run_tool`."""
+        try:
+            request = tool_request(name, arguments)
+            found = self.recall(user_id=user_id, character_ids=character_ids, **request)
+        except Instruction as instruction:
+            return {"error": str(instruction)}
+        except Refused as refused:
+            return _refused_tool(refused)
+        return tool_answer(found)
+
     def _call(self, path: str, body: object, seconds: float) -> dict[str, Any]:
-        steps = _exchange(seconds, time.monotonic)
+        steps = exchange(seconds, time.monotonic)
         step = next(steps)
         while True:
             outcome: httpx.Response | Exception | None = None
-            if isinstance(step, _Wait):
+            if isinstance(step, Wait):
                 time.sleep(step)
             else:
                 try:
@@ -293,6 +255,13 @@ def _answered(kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
         return kind.model_validate(answer)
     except ValidationError:
         raise Unreachable("what answers is not a Keepsake of this version") from None
+
+
+def _refused_tool(refused: Refused) -> dict[str, Any]:
+    """A refusal that lies in what the model wrote (a cursor of another request) is told to it; any other is ours."""
+    if refused.status != 422:
+        raise refused
+    return {"error": f"The call cannot be answered: {refused}"}
 
 
 def _no_memories(asked: RecallRequest) -> RecallResponse:

@@ -30,6 +30,7 @@ from streams.web.problems import (
 from streams.web.recall import recall_router
 from streams.web.requests import EncodedPaths, LimitBody
 from streams.web.tasks import tasks_router
+from streams.web.tools import tools_router
 
 _PROBLEM = {
     "content": {
@@ -90,6 +91,7 @@ def make_app(services: Services) -> FastAPI:
         ),
         dependencies=bearer,
     )
+    app.include_router(tools_router(), dependencies=bearer)
     app.include_router(tasks_router(services.assignments, services.default_assignments), dependencies=bearer)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(RequestValidationError, on_validation_error)

@@ -14,13 +14,14 @@ import pytest
 from models.context import ContextResponse
 from models.phrases import PHRASES
 from models.recall import RecallResponse
-from streams.client import AsyncKeepsake, Keepsake, Refused, Unreachable
+from streams.client import AsyncKeepsake, Keepsake
+from streams.exchange import Refused, Unreachable
 
 TOKEN = "secret-token"  # noqa: S105  # not a secret of anyone
 SECRET = "내 비밀"  # noqa: S105  # what no error may hold
 ASKED: dict[str, Any] = {"user_id": "ann", "character_ids": ["coach"], "query": SECRET}
 PUBLISHED = {"accepted": 1, "positions": [{"topic": "chat.message", "partition": 3, "offset": 7}]}
-RECALLED = {"memories": [], "query": "x", "degraded": None, "offline": True, "cursor": None}
+RECALLED: dict[str, Any] = {"memories": [], "query": "x", "degraded": None, "offline": True, "cursor": None}
 CONTEXT = {
     "system": "s",
     "messages": [{"role": "user", "content": "x"}],
@@ -29,7 +30,13 @@ CONTEXT = {
     "offline": False,
     "tokens": None,
 }
-MESSAGE: dict[str, Any] = {"user_id": "ann", "character_ids": ["coach"], "session_id": "s", "role": "user", "text": SECRET}
+MESSAGE: dict[str, Any] = {
+    "user_id": "ann",
+    "character_ids": ["coach"],
+    "session_id": "s",
+    "role": "user",
+    "text": SECRET,
+}
 
 Behaviour = Callable[["Handler"], None]
 
