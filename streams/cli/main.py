@@ -8,6 +8,7 @@ from streams.cli import (
     engines,
     kafka_tools,
     lifecycle,
+    mcp,
     prompts,
     recall,
     talk,
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (lifecycle, configuration, talk, recall, demo):
+for module in (lifecycle, configuration, talk, recall, mcp, demo):
     module.add_to(app)
 kafka_tools.add_to(engines.app)
 app.add_typer(engines.app, name="engines")

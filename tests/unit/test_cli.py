@@ -21,6 +21,7 @@ COMMANDS = (
     ("publish",),
     ("recall",),
     ("context",),
+    ("mcp",),
     ("tail",),
     ("engines",),
     ("engines", "up"),

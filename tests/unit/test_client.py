@@ -268,3 +268,22 @@ def test_a_bad_request_is_refused_before_it_is_sent(service: Service, client: Bl
 def test_no_token_is_shown() -> None:
     assert TOKEN not in repr(Keepsake("http://keepsake", TOKEN))
     assert TOKEN not in repr(AsyncKeepsake("http://keepsake", TOKEN))
+
+
+def test_a_tool_is_run_for_whom_the_service_says(service: Service, client: Blocking) -> None:
+    service.behaviours = [says(200, RECALLED)]
+    arguments = '{"query": "cat", "user_id": "someone"}'
+    whom: dict[str, Any] = {"user_id": "ann", "character_ids": ["coach"]}
+    answer = client.call(service.url, "run_tool", "recall_memory", arguments, **whom)
+    assert "do not know" in answer["note"]
+    [(path, body)] = service.requests
+    assert path == "/v1/recall"
+    assert (body["user_id"], body["character_ids"], body["query"]) == ("ann", ["coach"], "cat")
+    answer = client.call(service.url, "run_tool", "timeline", {}, **whom)
+    assert "date_from and date_to" in answer["error"]
+    service.behaviours = [says(422, {"detail": "The cursor is of another request."})]
+    june = {"date_from": "2026-06-01", "date_to": "2026-06-30", "cursor": "x"}
+    assert "another request" in client.call(service.url, "run_tool", "timeline", june, **whom)["error"]
+    service.behaviours = [says(401, {"detail": "No token."})]
+    with pytest.raises(Refused):
+        client.call(service.url, "run_tool", "timeline", june, **whom)

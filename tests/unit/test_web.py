@@ -22,6 +22,7 @@ from models.candidates import InvalidCursor, MemoryPage, Scope
 from models.commands import Flush, parse_command
 from models.messages import parse_chat_message
 from models.store_errors import StoreUnavailable
+from models.tools import declarations
 from models.utterance import WideningRules
 from streams.assignments import default_assignments
 from streams.partitioner import partition_for
@@ -552,3 +553,13 @@ async def test_without_postgresql_assignments_are_away_and_nothing_else(
         assert answer.headers["retry-after"]
     async with web.client() as stranger:
         is_problem(await stranger.get(TASKS), 401)
+
+
+@pytest.mark.parametrize("vendor", ["gemini", "anthropic", "bedrock", "openai"])
+async def test_tools_are_declared_for_each_vendor(client: httpx.AsyncClient, vendor: Any) -> None:
+    answer = await client.get(f"/v1/tools/{vendor}")
+    assert (answer.status_code, answer.json()) == (200, {"tools": declarations(vendor)})
+
+
+async def test_an_unknown_vendor_is_told_which_there_are(client: httpx.AsyncClient) -> None:
+    assert "gemini, anthropic" in is_problem(await client.get("/v1/tools/nobody"), 404)["detail"]
