@@ -78,6 +78,8 @@ def start_postgres(data_dir: Path, progress: Callable[[str], None]) -> PostgresS
         "listen_addresses": "127.0.0.1",
         "port": port,
         "unix_socket_directories": "",
+        # A scope of 20,000 vectors has 40 MB of index, beside everything else that is read again and again.
+        "shared_buffers": "256MB",
         "log_min_messages": "warning",
         # Of a failing statement neither its text, nor its parameters, nor the row (DETAIL) are logged.
         "log_min_error_statement": "panic",
