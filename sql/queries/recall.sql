@@ -23,13 +23,15 @@ near AS (
     ORDER BY distance, v.memory_id
     LIMIT $9
 ),
-hits AS MATERIALIZED (
-    SELECT DISTINCT t.memory_id, o.created_at, q.token
+matched AS MATERIALIZED (
+    SELECT t.memory_id, q.token
     FROM unnest($5::bigint[]) AS q (token)
     CROSS JOIN LATERAL (
         SELECT memory_id FROM memory_tokens WHERE tokens @> ARRAY[q.token] OFFSET 0
     ) AS t
-    JOIN owned o USING (memory_id)
+),
+hits AS MATERIALIZED (
+    SELECT DISTINCT m.memory_id, o.created_at, m.token FROM matched m JOIN owned o USING (memory_id)
 ),
 -- A token that few memories of the scope have says more (the IDF of BM25: Robertson and Zaragoza 2009, always
 -- positive as in Lucene); a memory has each token once, so there is no term frequency.
