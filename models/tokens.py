@@ -7,6 +7,7 @@ point exactly) shares a token here:
 - a Chinese, Japanese or Korean run gives its character bigrams (`b`), so that 한시우가 and 한시우를 both find
   한시우, wherever it stands;
 - a word that mixes both gives the tokens of its runs, and the edge n-grams of the whole;
+- a word with other marks in it gives its parts besides;
 - a word of one code point gives itself (`s`), and no other word has that token: 거 does not find 거부.
 
 The letter before each token keeps the kinds apart.
@@ -22,6 +23,8 @@ from models.query import OPERATORS
 # An edge n-gram is no longer than this; a longer query word is cut to it, and then matches more, not less.
 MAX_EDGE = 20
 
+# Whatever is no letter, digit or mark of a letter.
+_MARKS = re.compile(r"[^\w]+|_")
 _CJK = re.compile(
     "["
     "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff"  # Hangul: jamo, compatibility jamo, syllables
@@ -53,10 +56,10 @@ def _words(terms: Iterable[str]) -> Iterable[str]:
     for term in terms:
         for word in fold_text(term).split():
             yield word
-            # A query is parted there (R24): a word of the index that holds any is indexed by its parts too.
-            parts = OPERATORS.split(word)
-            if len(parts) > 1:
-                yield from filter(None, parts)
+            # A query is parted at some marks (R24), and PostgreSQL parts words at others (well-being, a/b): a word that
+            # holds any is there by its parts too.
+            for marks in (OPERATORS, _MARKS):
+                yield from (part for part in marks.split(word) if part and part != word)
 
 
 def _of_index_word(word: str) -> Iterable[str]:
@@ -76,6 +79,9 @@ def _of_query_word(word: str) -> Iterable[str]:
         return
     runs = _runs(word)
     if len(runs) > 1:
+        # A particle may stand at its end (K팝을): so its beginnings too, as far as they hold both scripts.
+        first = len(runs[0][1]) + 1
+        yield from (f"e{word[:size]}" for size in range(first, min(len(word), MAX_EDGE) + 1))
         yield f"e{word[:MAX_EDGE]}"
     for is_cjk, run in runs:
         if is_cjk:
