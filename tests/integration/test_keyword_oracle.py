@@ -5,7 +5,7 @@ white space. It compares code points, so it knows nothing of forms (NFD, full wi
 """
 
 import unicodedata
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import asyncpg
 import pytest
@@ -78,7 +78,9 @@ WORDS = st.sampled_from(
     ]
 )
 PARTICLES = st.sampled_from(["", "가", "를", "이랑", "한테서", "さん", "は", "'s", "s", "-"])
-FORMS = st.sampled_from([str, str.upper, lambda word: unicodedata.normalize("NFD", word)])
+FORMS: st.SearchStrategy[Callable[[str], str]] = st.sampled_from(
+    [str, str.upper, lambda word: unicodedata.normalize("NFD", word)]
+)
 ANYTHING = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
 TERMS = st.lists(st.lists(WORDS | ANYTHING, min_size=1, max_size=3).map(" ".join), min_size=1, max_size=4)
 
