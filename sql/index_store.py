@@ -56,11 +56,21 @@ class IndexStore:
 
     async def covered(self, memory_ids: Sequence[str], request_ids: Sequence[str]) -> list[CoveredWindow]:
         """Those windows that are covered (I11), of the windows of these memories and requests."""
-        rows = await self._fetch("covered", list(memory_ids), list(request_ids))
+        # UUIDs, because the driver does not take every way to write one that a record may have.
+        rows = await self._fetch(
+            "covered", [UUID(one) for one in memory_ids], [UUID(one) for one in request_ids]
+        )
         return [
             CoveredWindow(row["user_id"], tuple(row["character_ids"]), row["epoch"], row["number"])
             for row in rows
         ]
+
+    async def covered_of_thread(
+        self, user_id: str, character_ids: Sequence[str], epoch: int, limit: int
+    ) -> list[CoveredWindow]:
+        """The last `limit` windows of a thread that are covered, newest first."""
+        rows = await self._fetch("covered_of_thread", user_id, sorted(character_ids), epoch, limit)
+        return [CoveredWindow(user_id, tuple(character_ids), epoch, row["number"]) for row in rows]
 
     async def sealed_memories(self, memory_ids: Sequence[str]) -> dict[str, SealedMemory]:
         """Those of the memories that are stored, by id."""

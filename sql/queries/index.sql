@@ -93,6 +93,13 @@ SELECT user_id, character_ids, epoch, number
 FROM covered_windows
 WHERE covered AND (memory_ids && $1::uuid[] OR request_id = ANY ($2::uuid[]));
 
+-- name: covered_of_thread
+SELECT number
+FROM covered_windows
+WHERE user_id = $1 AND character_ids = $2::text[] AND epoch = $3 AND covered
+ORDER BY number DESC
+LIMIT $4;
+
 -- name: sealed_memories
 SELECT id, user_id, payload, text_version, characters, seqs, epochs
 FROM stored_memories m

@@ -4,7 +4,9 @@
 -- $14 how many vectors are compared exactly.
 -- The scope comes first and is materialised, so that what is searched is exact and nothing else (a global index
 -- under a filter finds a few of 20; design, section 6). With several characters a memory may be there more than
--- once. A subquery with OFFSET 0 stays one look-up by key for each row, whatever the planner estimates.
+-- once. The plan is fixed before the scope is known (sql/pool.py) and must be right at every size: OFFSET 0 keeps a
+-- subquery one look-up by key for each row, and `(… IN …) IS TRUE` a hashed look-up, where a join of two scopes may
+-- become a nested loop.
 WITH owned AS MATERIALIZED (
     SELECT memory_id, created_at, importance
     FROM user_memory_characters
@@ -19,7 +21,7 @@ near AS (
     SELECT v.memory_id, v.embedding <=> $3::halfvec AS distance
     FROM memory_vectors v
     WHERE $3::halfvec IS NOT NULL AND v.user_id = $1 AND v.embedding_model = $4 AND v.embedding IS NOT NULL
-        AND v.memory_id IN (SELECT memory_id FROM owned)
+        AND (v.memory_id IN (SELECT memory_id FROM owned)) IS TRUE
     ORDER BY distance, v.memory_id
     LIMIT $9
 ),
@@ -31,20 +33,30 @@ matched AS MATERIALIZED (
     ) AS t
 ),
 hits AS MATERIALIZED (
-    SELECT DISTINCT m.memory_id, o.created_at, m.token FROM matched m JOIN owned o USING (memory_id)
+    SELECT memory_id, token FROM matched WHERE (memory_id IN (SELECT memory_id FROM owned)) IS TRUE
 ),
 -- A token that few memories of the scope have says more (the IDF of BM25: Robertson and Zaragoza 2009, always
 -- positive as in Lucene); a memory has each token once, so there is no term frequency.
-weights AS (
+weights AS MATERIALIZED (
     SELECT h.token, ln(1 + (scope.size - count(*) + 0.5) / (count(*) + 0.5)) AS weight
     FROM hits h CROSS JOIN (SELECT count(*)::float8 AS size FROM owned) AS scope
     GROUP BY h.token, scope.size
 ),
+-- Rounded, so that the order in which they are added up parts no ties.
+scored AS (
+    SELECT memory_id, rank, rank() OVER (ORDER BY rank DESC) AS place
+    FROM (
+        SELECT h.memory_id, round(sum(w.weight)::numeric, 6)::float8 AS rank
+        FROM hits h JOIN weights w USING (token)
+        GROUP BY h.memory_id
+    ) AS sums
+),
 worded AS (
-    SELECT h.memory_id, sum(w.weight) AS rank
-    FROM hits h JOIN weights w USING (token)
-    GROUP BY h.memory_id, h.created_at
-    ORDER BY rank DESC, h.created_at DESC, h.memory_id
+    SELECT s.memory_id, s.rank
+    FROM scored s
+    CROSS JOIN LATERAL (SELECT created_at FROM user_memories WHERE id = s.memory_id OFFSET 0) AS m
+    WHERE s.place <= $9
+    ORDER BY s.rank DESC, m.created_at DESC, s.memory_id
     LIMIT $9
 ),
 newest AS (

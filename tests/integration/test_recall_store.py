@@ -301,7 +301,7 @@ async def test_a_rare_token_says_more_than_a_common_one(index: IndexStore, recal
     found = await find(recall, tokens=["common", "rare"])
     assert numbers(found.keyword) == [1, *range(10, 1, -1)]
     # Within the scope: nine of ten have it, whatever others have.
-    assert found.keyword[1][1] == pytest.approx(math.log(1 + (10 - 9 + 0.5) / (9 + 0.5)))
+    assert found.keyword[1][1] == pytest.approx(math.log(1 + (10 - 9 + 0.5) / (9 + 0.5)), abs=1e-6)
     assert numbers((await find(recall, tokens=["common", "usual", "rare"])).keyword)[0] == 1
 
 
