@@ -6,8 +6,11 @@ come in either order, so a vector whose memory is not stored yet is stored seale
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from agents.codec import DestroyedKey, MemoryCipher, PairKeys
@@ -35,8 +38,16 @@ log = logging.getLogger(__name__)
 KEY_SECONDS = 30.0
 # 768 float32.
 VECTOR_BYTES = 768 * 4
+# A report can be lost: at a kill or a rebalance after the commit, while Kafka is away, in a topic that expires. So the
+# first report of a thread since this worker was assigned, and one an hour later, says again what is covered already;
+# the last so many windows, which the ledger looks up in 10 ms, are more than one lost batch can hold.
+REPEAT_WINDOWS = 1_000
+REPEAT_SECONDS = 3_600.0
+# Of so many threads it is remembered when that was; an older one is repeated early, which does no harm.
+REPEAT_THREADS = 10_000
 
 Place = tuple[str, int]
+Thread = tuple[str, tuple[str, ...], int]
 
 
 class IndexBehind(Exception):
@@ -55,6 +66,10 @@ class IndexStore(Protocol):
     async def sealed_vectors(self, memory_ids: Sequence[str]) -> list[VectorRow]: ...
 
     async def covered(self, memory_ids: Sequence[str], request_ids: Sequence[str]) -> list[CoveredWindow]: ...
+
+    async def covered_of_thread(
+        self, user_id: str, character_ids: Sequence[str], epoch: int, limit: int
+    ) -> list[CoveredWindow]: ...
 
 
 class CoverageReports(Protocol):
@@ -77,6 +92,7 @@ class Index:
         fault: Fault,
         *,
         key_seconds: float = KEY_SECONDS,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._cipher = cipher
@@ -86,14 +102,19 @@ class Index:
         self._counters = counters
         self._fault = fault
         self._key_seconds = key_seconds
+        self._now = now
         self._unchecked: dict[Place, int] = {}
+        self._repeated: OrderedDict[Thread, float] = OrderedDict()
 
     def started_unchecked(self, positions: Mapping[Place, int]) -> None:
-        """These positions were taken without PostgreSQL: they are compared with it before anything is written.
+        """Called at each assignment: these positions were taken without PostgreSQL, and are compared with it before
+        anything is written.
 
         IndexBehind then leaves `handle_batch`, and a new start takes the right ones.
         """
         self._unchecked = dict(positions)
+        # What was in flight may be stored and not reported, here or at the worker that had the partition before.
+        self._repeated.clear()
 
     async def handle_batch(self, records: Sequence[Record]) -> None:
         if self._unchecked:
@@ -195,6 +216,7 @@ class Index:
         self._fault("indexer.after_commit")
 
     async def _report_covered(self, rows: Sequence[tuple[Record | None, IndexRow]]) -> None:
+        """Tell the ledger which windows these rows have covered; of some threads those before as well."""
         memories: set[str] = set()
         requests: set[str] = set()
         for _, row in rows:
@@ -205,9 +227,28 @@ class Index:
                     memories.add(memory_id)
                 case WindowRow(changed):
                     requests.add(changed.request_id)
-        if memories or requests:
-            at = (sorted(memories), sorted(requests))
-            self._coverage.report(await when_available(lambda: self._store.covered(*at)))
+        if not memories and not requests:
+            return
+        at = (sorted(memories), sorted(requests))
+        covered = await when_available(lambda: self._store.covered(*at))
+        threads: dict[Thread, None] = {
+            (window.user_id, window.character_ids, window.epoch): None for window in covered
+        }
+        repeated = [thread for thread in threads if self._is_to_repeat(thread)]
+        for thread in repeated:
+            covered += await when_available(partial(self._store.covered_of_thread, *thread, REPEAT_WINDOWS))
+        if covered:
+            self._coverage.report(list(dict.fromkeys(covered)))
+            self._counters.count("coverage_reports", len(threads))
+        for thread in repeated:
+            self._repeated[thread] = self._now()
+            self._repeated.move_to_end(thread)
+        while len(self._repeated) > REPEAT_THREADS:
+            self._repeated.popitem(last=False)
+
+    def _is_to_repeat(self, thread: Thread) -> bool:
+        last = self._repeated.get(thread)
+        return last is None or self._now() - last >= REPEAT_SECONDS
 
     async def _write_one(self, record: Record | None, row: IndexRow) -> None:
         try:

@@ -1,10 +1,17 @@
-"""`memory.command` and `memory.tick`: what is asked of the ledger besides talk."""
+"""`memory.command` and `memory.tick`: what is asked of the ledger besides talk.
+
+Commands come from the API and the command line. Ticks come from the ledger's own due scan (CloseTick, SendTick), and
+from the indexer (CoveredTick).
+"""
 
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from models.messages import InvalidEvent
+
+# The indexer names far fewer; the ledger looks each up, and must not be held up by a record that nobody meant.
+MAX_NUMBERS = 10_000
 
 
 class _Wire(BaseModel):
@@ -58,14 +65,16 @@ class SendTick(_Wire):
 class CoveredTick(_Wire):
     """These windows of a thread are covered (I11): their messages need not be kept for recent talk any more.
 
-    Reported by the indexer. It is a permission, and no more: one that is lost costs room, one that comes again nothing.
+    Reported by the indexer. It is a permission, and no more: one that comes again, late or for another epoch does
+    nothing. The thread's messages are kept from the first window on that was not reported, so the indexer says again
+    what may have been lost (agents/index.py). It names no offset of `chat.message`, and waits for none: I3 is of cuts.
     """
 
     type: Literal["covered"] = "covered"
     user_id: str
     character_ids: tuple[str, ...]
     epoch: int
-    numbers: tuple[int, ...]
+    numbers: tuple[int, ...] = Field(max_length=MAX_NUMBERS)
 
 
 Command = Flush | Retry

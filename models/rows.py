@@ -47,7 +47,11 @@ class PairRow:
 
 @dataclass(slots=True)
 class ThreadRow:
-    """The hot row of a thread. Times are record timestamps, ms; `ring` holds 8-byte message digests."""
+    """The hot row of a thread. Times are record timestamps, ms; `ring` holds 8-byte message digests.
+
+    Of the first `trimmed_windows` windows no message is kept, but for those that are parked, or were and are not yet
+    covered since (models/coverage.py).
+    """
 
     epoch: int = 1
     next_position: int = 1

@@ -1,7 +1,7 @@
 """In which order the events of one partition number, over the ledger's four topics, may be folded (I3, I8).
 
-- A tick or flush names an offset of `chat.message` (exclusive). It waits, and its topic behind it, until
-  chat has been fetched up to there and all that was fetched before is folded.
+- A tick that closes a window, or a flush, names an offset of `chat.message` (exclusive). It waits, and its topic
+  behind it, until chat has been fetched up to there and all that was fetched before is folded. Other ticks name none.
 - Chat waits too: no message at or past the offset that a waiting command names is folded before it. What
   commands wait is known once the backlog that the partition had at assignment has been looked at; until
   then no message is folded. So a replay gives commands their place again.

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from agents.ports import CannotOpen
-from models.commands import Flush, Retry
+from models.commands import MAX_NUMBERS, Flush, Retry
 from models.fold import fold
 from models.ids import CAST_SEP
 from models.records import Record
@@ -466,6 +466,36 @@ def test_a_report_of_what_is_not_there_or_not_settled_is_void(report: Record) ->
     before = dict(ledger.committed)
     ledger.fold([report])
     assert ledger.committed == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numbers": ["one"]},
+        {"numbers": None},
+        {"numbers": list(range(MAX_NUMBERS + 1))},
+        {"epoch": None},
+        {"position": 5},
+        {"user_id": 5},
+    ],
+)
+def test_a_report_that_cannot_be_understood_is_a_dead_letter(change: dict[str, object]) -> None:
+    ledger = Ledger()
+    talk(ledger, "u" * 26)
+    ledger.settle(lambda request: "memory")
+    before = dict(ledger.committed)
+    good = covered_record(1)
+    bad = replace(good, value=orjson.dumps(orjson.loads(good.value or b"") | change))
+    ledger.fold([bad])
+    assert ledger.counts.names["dead_invalid_command"] == 1
+    ledger.fold([replace(good, partition=3)])
+    assert ledger.counts.names["dead_wrong_partition"] == 1
+    assert ledger.committed == before
+
+
+def test_a_report_waits_for_no_message() -> None:
+    ledger = Ledger()
+    assert ledger.step.chat_offset(covered_record(1)) is None
 
 
 def test_a_parked_window_is_kept_whole_and_holds_up_nothing() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.assignments import Assignment, ModelRef
+from models.commands import Retry
 from models.ids import split_cast
 from models.records import Record
 from models.rows import MessageKey
@@ -19,12 +20,14 @@ from tests.unit.ledger_harness import (
     assert_covered_once,
     assert_seqs,
     chat_record,
+    command_record,
     covered_record,
     result_record,
 )
 
 CASTS = (("A",), ("B",), ("A", "B"), ("C",))
 RULES = Rules(threshold=3, ring=64)
+ANSWERS: tuple[Answer, ...] = ("memory", "memory", "nothing", "failed")
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,6 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
         again = [result_record(ledger.requests, random.choice(asked), "memory", offset)] if asked else []
         seen = random.sample(records[:position], min(2, position))
         reports = _reports(ledger, random)
-        for tick in reports:
-            reported |= {(tick.cast, number) for number in tick.numbers}
         mixed = _merge(random, batch, [*results, *again], seen, [tick.record for tick in reports])
         if random.random() < 0.3:
             ledger.fold(mixed, crash=True)
@@ -108,6 +109,7 @@ def test_any_interleaving_batching_crash_and_duplicate_gives_the_same(
             ledger.restart()
         position += size
         answered += len(results)
+        reported |= _taken(ledger, reports)
         _kept_until_reported(ledger, reported)
     assert shape(ledger) == shape(expected)
     assert {c.memory_id for c in ledger.created()} == {c.memory_id for c in expected.created()}
@@ -158,6 +160,67 @@ def test_every_position_ends_in_one_window_whatever_the_models_do(
     assert_seqs(ledger)
 
 
+@settings(max_examples=100, deadline=None)
+@given(said=talks, random=seeds)
+def test_messages_are_let_go_once_all_is_reported_whatever_was_lost_before(
+    said: list[Talk], random: Random
+) -> None:
+    ledger = Ledger(Rules(threshold=1, ring=64, attempts=1))
+    reported: set[tuple[str, int]] = set()
+    records, answered = records_of(said), 0
+    while records or answered < len(ledger.asked()):
+        size = random.randint(1, 9)
+        ledger.fold(records[:size])
+        del records[:size]
+        for request in ledger.asked()[answered:]:
+            answer: Answer = random.choice(ANSWERS)
+            ledger.fold([result_record(ledger.requests, request, answer, answered)])
+            answered += 1
+        # Stale ones and wrong ones; one that tells what is covered now may well be lost.
+        reports = _reports(ledger, random)
+        ledger.fold([report.record for report in reports])
+        reported |= _taken(ledger, reports)
+        _kept_until_reported(ledger, reported)
+        if random.random() < 0.2:
+            ledger.fold([command_record(_retry(cast, number)) for cast, number in _parked(ledger)])
+    everything = [
+        CoverageReport(cast, tuple(range(1, ledger.thread(*split_cast(cast)).closed_windows + 1)))
+        for cast in (ledger.user().threads if ledger.committed else ())
+    ]
+    for _ in range(random.randint(1, 2)):
+        ledger.fold([report.record for report in everything])
+    _kept_until_reported(ledger, reported | _taken(ledger, everything))
+    for cast, number in _let_go(ledger):
+        window = ledger.windows(*split_cast(cast))[number - 1]
+        for at in range(window.first, window.last + 1):
+            assert ledger.rows().get(MessageKey("u", cast, 1, at)) is None
+
+
+def _parked(ledger: Ledger) -> list[tuple[str, int]]:
+    return [
+        (cast, number)
+        for cast in (ledger.user().threads if ledger.committed else ())
+        for number, window in enumerate(ledger.windows(*split_cast(cast)), 1)
+        if window.status == "parked"
+    ]
+
+
+def _let_go(ledger: Ledger) -> list[tuple[str, int]]:
+    """The windows whose messages nothing needs once they are covered: settled ones, but for the last few."""
+    found = []
+    for cast in ledger.user().threads if ledger.committed else ():
+        windows = ledger.windows(*split_cast(cast))
+        for number, window in enumerate(windows[: max(0, len(windows) - RULES.recent_windows)], 1):
+            if window.status in ("remembered", "skipped"):
+                found.append((cast, number))
+    return found
+
+
+def _retry(cast: str, number: int) -> bytes:
+    retry = Retry(command_id="c", user_id="u", character_ids=split_cast(cast), epoch=1, number=number)
+    return retry.model_dump_json().encode()
+
+
 @settings(max_examples=60, deadline=None)
 @given(said=talks, random=seeds)
 def test_ticks_after_a_downtime_change_no_cut(said: list[Talk], random: Random) -> None:
@@ -199,14 +262,16 @@ def _one_open_request_a_character(ledger: Ledger) -> None:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """What the indexer says of a thread: true, or of windows that are not settled or not there (which is void)."""
+    """What the indexer says of a thread: true, or of windows that are not settled, not there, or of another epoch
+    (which is void)."""
 
     cast: str
     numbers: tuple[int, ...]
+    epoch: int = 1
 
     @property
     def record(self) -> Record:
-        return covered_record(*self.numbers, characters=split_cast(self.cast))
+        return covered_record(*self.numbers, characters=split_cast(self.cast), epoch=self.epoch)
 
 
 def _reports(ledger: Ledger, random: Random) -> list[CoverageReport]:
@@ -214,7 +279,18 @@ def _reports(ledger: Ledger, random: Random) -> list[CoverageReport]:
         return []
     cast = random.choice(sorted(ledger.user().threads))
     last = ledger.thread(*split_cast(cast)).closed_windows
-    return [CoverageReport(cast, tuple(random.sample(range(last + 2), min(3, last + 2))))]
+    epoch = random.choice((1, 1, 1, 0, 2))
+    return [CoverageReport(cast, tuple(random.sample(range(last + 2), min(3, last + 2))), epoch)]
+
+
+def _taken(ledger: Ledger, reports: list[CoverageReport]) -> set[tuple[str, int]]:
+    """The windows of which the reports were not void: those settled, at the latest in the same batch."""
+    return {
+        (report.cast, number)
+        for report in reports
+        for number, window in enumerate(ledger.windows(*split_cast(report.cast)), 1)
+        if number in report.numbers and report.epoch == 1 and window.status in ("remembered", "skipped")
+    }
 
 
 def _kept_until_reported(ledger: Ledger, reported: set[tuple[str, int]]) -> None:
