@@ -9,9 +9,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
+
+from tests.acceptance.local_server import LocalServer
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -86,6 +90,23 @@ def terminal() -> Iterator[Terminal]:
             opened.close()
 
 
+class GeminiServer(LocalServer):
+    """Gemini's wire format, and no model; `asked` are the requests."""
+
+    path = "/models/gemini-2.5-flash:generateContent"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[dict[str, Any]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(await request.json())
+        part = {"text": f"Hello, number {len(self.asked)}."}
+        return web.json_response(
+            {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]}
+        )
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -114,10 +135,31 @@ def test_what_the_readme_says_works(terminal: Terminal) -> None:
     (recall,) = blocks("Recall")
     answer = json.loads(terminal.paste(recall))
     assert "nurse" in answer["memories"][0]["summary"]
-    assert answer["memories"][0]["explain"]["reason"] == "returned"
+
+    context, loop = blocks("Context")
+    composed = json.loads(terminal.paste(context))
+    assert "nurse" in composed["system"]
+    assert composed["messages"][-1]["content"].endswith("Do you remember my dog?")
+    with GeminiServer() as gemini:
+        terminal.paste('cd "$(mktemp -d)"')
+        terminal.paste(loop)
+        told = terminal.paste(
+            f"printf 'Hello again!\\nWhat do I do for work?\\n' | GEMINI_API_KEY=none "
+            f"GOOGLE_GEMINI_BASE_URL={gemini.base_url.removesuffix('/v1')} python3 chat.py"
+        )
+        terminal.paste("cd - > /dev/null")
+    assert told.splitlines()[:2] == ["Hello, number 1.", "Hello, number 2."]
+    first, second = gemini.asked
+    assert "nurse" in first["systemInstruction"]["parts"][0]["text"]
+    assert second["contents"][-1]["role"] == "user"
+    assert second["contents"][-1]["parts"][0]["text"].endswith("What do I do for work?")
+    (why,) = blocks("Why did it not remember?")
+    explained = terminal.paste(why)
+    assert "returned" in explained
+    assert "not a memory yet: coach" in explained
 
     status, memories, flush, ready = terminal.paste(blocks("Look")[0]).splitlines()[:4]
-    assert json.loads(status)["threads"][0]["buffered_user_messages"] == 1
+    assert json.loads(status)["threads"][0]["buffered_user_messages"] == 3
     assert len(json.loads(memories)["memories"]) == 1
     assert "command_id" in json.loads(flush)
     assert json.loads(ready) == {"status": "ready", "warnings": []}
