@@ -10,22 +10,26 @@ from sql.pool import create_pool
 from tests.integration.databases import created_row, tokens_row, unit_vector, vector_row
 
 BATCH = 100
+USERS = [f"rebuilt-{at}" for at in range(BATCH)]
+PAYLOAD = b"?" * 1_100
+WORDS = 30
 
 
 async def main() -> None:
     pool = await create_pool(sys.argv[1])
     store = IndexStore(pool)
-    vectors = [unit_vector(seed) for seed in range(BATCH)]
+    made = [(user, unit_vector(at), [f"{user} {n}" for n in range(WORDS)]) for at, user in enumerate(USERS)]
     for batch in count():
         rows: list[IndexRow] = []
-        for at, vector in enumerate(vectors):
-            number, user = batch * BATCH + at, f"rebuilt-{at}"
+        for at, (user, vector, words) in enumerate(made):
+            number = batch * BATCH + at
             rows += [
-                created_row(number, user=user),
+                created_row(number, user=user, payload=PAYLOAD),
                 vector_row(number, vector, user=user),
-                tokens_row(number, "aa", "bb", f"t{number}"),
+                tokens_row(number, *words),
             ]
         await store.apply(rows, {})
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
