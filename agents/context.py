@@ -1,6 +1,7 @@
 """One context: what is recalled, where the pair stands and what was said last, as a prompt (R32–R37)."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,12 @@ from models.candidates import Candidate, Coverage
 from models.context import ContextDegraded, ContextMessage, ContextRequest, ContextResponse
 from models.context_fit import Composed, ContextParts, compose, fit
 from models.language import language_of
-from models.memory import Plan
+from models.memory import Plan, RelationshipState
 from models.prompt_block import Reference, Remembered
 from models.relative_time import Locale
 from models.talk import Line, ThreadTalk, last_spoke, recent_talk, with_query
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class ContextRules:
 @dataclass(frozen=True, slots=True)
 class _RecentTalk:
     threads: list[ThreadTalk]
+    relationships: tuple[tuple[str, RelationshipState], ...]
     is_known: bool
 
 
@@ -98,7 +102,7 @@ class Context:
             reference=Reference(
                 now=now,
                 last_spoke=last_spoke(lines, request.query),
-                relationships=self._talk.relationships(request.user_id, characters),
+                relationships=talk.relationships,
                 due=_on(planned, now.date()),
                 overdue=_before(planned, now.date()),
             ),
@@ -122,12 +126,16 @@ class Context:
         """The last lines of every thread with any of the characters. What is covered is PostgreSQL's to say: while it
         cannot, everything that is still kept is recent talk, so that there is no hole (I11)."""
         if not self._view.complete:
-            return _RecentTalk([], is_known=False)
-        threads = self._talk.threads(user, characters)
-        covered = await _in_time(self._covered(user, threads), end, {})
-        # One turn more than is shown tells when they last spoke.
-        found = self._talk.lines(user, threads, covered, turns + 1)
-        return _RecentTalk(found, is_known=True)
+            return _RecentTalk([], (), is_known=False)
+        try:
+            threads = self._talk.threads(user, characters)
+            covered = await _in_time(self._covered(user, threads), end, {})
+            # One turn more than is shown tells when they last spoke.
+            found = self._talk.lines(user, threads, covered, turns + 1)
+            return _RecentTalk(found, self._talk.relationships(user, characters), is_known=True)
+        except Exception as error:  # noqa: BLE001  # rows that cannot be read end no turn either
+            log.warning("The view cannot be read: %s", type(error).__name__)
+            return _RecentTalk([], (), is_known=False)
 
     async def _covered(self, user: str, threads: Sequence[TalkThread]) -> Mapping[str, Coverage]:
         positions = await asyncio.gather(

@@ -219,6 +219,17 @@ async def test_a_view_that_is_not_complete_is_told_and_the_callers_words_are_kep
     assert (said(answer), answer.degraded) == (["before\nnow"], "view_unavailable")
 
 
+async def test_rows_that_cannot_be_read_end_no_turn() -> None:
+    world = World()
+    world.say("hello", ">hi")
+    for key in list(world.vault.rows):
+        if key.startswith(b"threads"):
+            world.vault.rows[key] = b"?"
+    answer = await world.compose(query="now")
+    assert (said(answer), answer.degraded) == (["now"], "view_unavailable")
+    assert PHRASES["en"].if_unknown in answer.system
+
+
 async def test_scenes_say_who_spoke_and_that_others_know_nothing() -> None:
     world = World()
     world.say("alone", ">yes")
