@@ -506,6 +506,23 @@ def test_a_parked_window_is_kept_whole_and_holds_up_nothing() -> None:
     assert kept(ledger, 30) == [*range(6, 11), *range(16, 31)]
 
 
+def test_a_window_that_was_parked_is_let_go_when_it_is_covered_in_the_end() -> None:
+    ledger = Ledger(Rules(attempts=1))
+    talk(ledger, "u" * 31)
+    ledger.settle(lambda request: "failed" if request.number == 2 else "memory")
+    ledger.fold([covered_record(1, 3, 4)])
+    retry = Retry(command_id="c", user_id="u", character_ids=("A",), epoch=1, number=2)
+    ledger.fold([command_record(retry.model_dump_json().encode())])
+    again = ledger.asked()[-1]
+    assert len(again.messages) == 5
+    ledger.fold([covered_record(2)])  # it is open again: void
+    assert kept(ledger, 31) == [*range(6, 11), *range(21, 32)]
+    ledger.fold([result_record(ledger.requests, again, "memory", 99)])
+    assert kept(ledger, 31) == [*range(6, 11), *range(21, 32)]
+    ledger.fold([covered_record(2)])
+    assert kept(ledger, 31) == list(range(21, 32))
+
+
 def test_covered_windows_survive_a_restart() -> None:
     ledger = Ledger()
     talk(ledger, "u" * 26)
