@@ -109,7 +109,7 @@ def trickles(handler: Handler) -> None:
 @pytest.fixture
 def service() -> Iterator[Service]:
     with Service() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.released.set()
         server.shutdown()
