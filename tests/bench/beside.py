@@ -65,8 +65,10 @@ async def sql_arguments(
 
 
 @asynccontextmanager
-async def bare_service(dsn: str, arguments: Sequence[Arguments], directory: Path) -> AsyncIterator[str]:
-    """The baseline as a process; its URL. `POST /bare` with the number of one of the arguments."""
+async def bare_service(
+    dsn: str, arguments: Sequence[Arguments], directory: Path
+) -> AsyncIterator[tuple[str, int]]:
+    """The baseline as a process; its URL and pid. `POST /bare` with the number of one of the arguments."""
     file = directory / "arguments"
     file.write_bytes(pickle.dumps(list(arguments)))
     port = free_port()
@@ -81,7 +83,7 @@ async def bare_service(dsn: str, arguments: Sequence[Arguments], directory: Path
                         break
                 except aiohttp.ClientConnectorError:
                     await asyncio.sleep(0.05)
-        yield url
+        yield url, process.pid
 
 
 @asynccontextmanager

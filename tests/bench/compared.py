@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
+import orjson
 
 from tests.bench.beside import Arguments, bare_service, sql_arguments
 from tests.bench.population import CHARACTER
@@ -25,13 +26,15 @@ def user_of(size: int) -> str:
 class Compared:
     """Ways to ask a pair of some size for its memories; each gives ids. An answer that is not whole is an error.
 
-    `newcomers` opens a connection for each request.
+    `newcomers` opens a connection for each request; `pid` and `bare_pid` are the two processes.
     """
 
     kept: aiohttp.ClientSession
     newcomers: aiohttp.ClientSession
     baseline: aiohttp.ClientSession
     arguments: dict[tuple[str, str], Arguments]
+    pid: int
+    bare_pid: int
 
     def service(self, size: int, *, explain: bool = False) -> Ask:
         return lambda query: ask_service(self.kept, size, query, explain=explain)
@@ -72,14 +75,15 @@ async def compared(world: World, sizes: Sequence[int]) -> AsyncIterator[Compared
     arguments = await sql_arguments(world.database_url, world.sealer, users, queries())
     async with (
         served(world) as (url, headers),
-        bare_service(world.database_url, list(arguments.values()), world.data_dir) as bare_url,
+        bare_service(world.database_url, list(arguments.values()), world.data_dir) as (bare_url, bare_pid),
         aiohttp.ClientSession(url, headers=headers) as kept,
         aiohttp.ClientSession(
             url, headers=headers, connector=aiohttp.TCPConnector(force_close=True)
         ) as newcomers,
         aiohttp.ClientSession(bare_url) as baseline,
     ):
-        yield Compared(kept, newcomers, baseline, arguments)
+        beat = orjson.loads((world.data_dir / "run" / "recall-0.json").read_bytes())
+        yield Compared(kept, newcomers, baseline, arguments, int(beat["pid"]), bare_pid)
 
 
 @asynccontextmanager

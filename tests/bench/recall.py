@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
+import psutil
 
 from infra.offline_embedder import OFFLINE_MODEL
 from models.candidates import Scope
@@ -142,11 +143,13 @@ async def _ways_of_asking(services: Compared, say: Say) -> list[Row]:
 
 async def _at_once(services: Compared, say: Say) -> list[Row]:
     say(f"recall: {CLIENTS} clients at once")
-    ours = await _rate(services.service(TYPICAL))
-    bare = await _rate(services.bare(TYPICAL))
+    ours, cpu = await _rate(services.service(TYPICAL), services.pid)
+    bare, bare_cpu = await _rate(services.bare(TYPICAL), services.bare_pid)
     return [
         (f"requests a second, {CLIENTS} clients, {TYPICAL}", f"{ours:.0f}"),
         ("requests a second ÷ bare FastAPI's", f"{ours / bare:.2f}"),
+        ("processor time of a request in the service", f"{cpu * 1000:.1f} ms"),
+        ("processor time ÷ bare FastAPI's", f"{cpu / bare_cpu:.2f}"),
     ]
 
 
@@ -198,12 +201,15 @@ async def _timed(ask: Ask, query: str) -> float:
     return time.perf_counter() - began
 
 
-async def _rate(ask: Ask) -> float:
-    """Answers a second, after some that are not counted: every connection of the pool has its plan then."""
+async def _rate(ask: Ask, pid: int) -> tuple[float, float]:
+    """Answers a second, and seconds of the process's processor time each; after some that are not counted: every
+    connection of the pool has its plan then."""
     await _asked_at_once(ask, ASKED // 4)
-    began = time.perf_counter()
+    process = psutil.Process(pid)
+    began, before = time.perf_counter(), process.cpu_times()
     await _asked_at_once(ask, ASKED)
-    return ASKED / (time.perf_counter() - began)
+    seconds, after = time.perf_counter() - began, process.cpu_times()
+    return ASKED / seconds, (after.user + after.system - before.user - before.system) / ASKED
 
 
 async def _asked_at_once(ask: Ask, requests: int) -> None:
