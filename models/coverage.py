@@ -30,14 +30,14 @@ def _trim(rows: Rows, key: WindowKey, covered: WindowRow, rules: Rules) -> None:
     thread = rows.get(ThreadKey(key.user, key.cast))
     if thread is None or thread.epoch != key.epoch:
         return
-    # One that was parked while others were trimmed, and has been settled since.
+    # One that the others went past: it was parked, or is reported late. None holds up those behind it.
     if key.number <= thread.trimmed_windows:
         _delete_messages(rows, key, covered)
     start = thread.trimmed_windows
     while thread.trimmed_windows < thread.closed_windows - rules.recent_windows:
         at = WindowKey(key.user, key.cast, key.epoch, thread.trimmed_windows + 1)
         window = rows.get(at)
-        if window is None or not (window.covered or window.status == "parked"):
+        if window is None or window.status in ("queued", "open"):
             break
         if window.covered:
             _delete_messages(rows, at, window)

@@ -48,12 +48,15 @@ class TickCoverageReports:
     async def _send(self, ticks: Sequence[CoveredTick]) -> None:
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                for tick in ticks:
+                sent = [
                     await self._producer.send(
                         TICK,
                         tick.model_dump_json().encode(),
                         key=tick.user_id.encode(),
                         partition=partition_for(tick.user_id, self._partitions),
                     )
+                    for tick in ticks
+                ]
+                await asyncio.gather(*sent)
         except Exception as error:  # noqa: BLE001  # the next report of the thread does as well
             log.warning("The ledger was not told what is covered: %s", type(error).__name__)

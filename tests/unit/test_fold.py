@@ -439,8 +439,8 @@ def test_messages_are_kept_until_they_are_covered_and_those_of_the_last_windows_
     talk(ledger, "u" * 26)
     ledger.settle(lambda request: answer)
     assert kept(ledger, 26) == list(range(1, 27))
-    ledger.fold([covered_record(2, 3)])  # the first is not, so nothing before the second is done with
-    assert kept(ledger, 26) == list(range(1, 27))
+    ledger.fold([covered_record(2, 3)])  # the first may be reported late, or never: it holds up nothing
+    assert kept(ledger, 26) == [*range(1, 6), *range(16, 27)]
     ledger.fold([covered_record(1)])
     assert kept(ledger, 26) == list(range(16, 27))
     ledger.fold([covered_record(4, 5)])
