@@ -7,8 +7,10 @@ point exactly) shares a token here:
 - a Chinese, Japanese or Korean run gives its character bigrams (`b`), so that 한시우가 and 한시우를 both find
   한시우, wherever it stands;
 - a word that mixes both gives the tokens of its runs, and the edge n-grams of the whole;
-- a word with other marks in it gives its parts besides;
-- a word of one code point gives itself (`s`), and no other word has that token: 거 does not find 거부.
+- a word with marks in it gives its parts besides, as PostgreSQL parts it;
+- a word of one code point gives itself (`s`), and no other word has that token: 거 does not find 거부;
+- a word that is not written as it folds (decomposed, full width) gives the edge n-grams of how it is written
+  besides: a prefix in code points may end within a syllable, and then no longer is one once both are composed.
 
 The letter before each token keeps the kinds apart.
 """
@@ -16,15 +18,20 @@ The letter before each token keeps the kinds apart.
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import dropwhile, groupby
 
 from models.query import OPERATORS
 
 # An edge n-gram is no longer than this; a longer query word is cut to it, and then matches more, not less.
 MAX_EDGE = 20
 
-# Whatever is no letter, digit or mark of a letter.
-_MARKS = re.compile(r"[^\w]+|_")
+# How PostgreSQL's parser parts a word: at ASCII signs always, at others by its locale; where there are signs, also
+# behind a number (3.5kg) and behind a path or the name of a host (3/4컵). A sign may begin a number or a path (-1, /a).
+_SIGNS = re.compile(r"[^0-9A-Za-z\x80-\U0010ffff]+")
+_SIGN_AND_NEXT = re.compile(r"(?<=.)(?=([^0-9A-Za-z\x80-\U0010ffff].))")
+_EXPONENT = re.compile(r"[0-9]e[0-9]")
+_ENDS = (re.compile(r"(?<=[0-9])(?=[^0-9])"), re.compile(r"(?<=[\x00-\x7f])(?=[^\x00-\x7f])"))
+_LETTERS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl"}
 _CJK = re.compile(
     "["
     "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff"  # Hangul: jamo, compatibility jamo, syllables
@@ -38,28 +45,63 @@ _CJK = re.compile(
 
 def index_tokens(terms: Sequence[str]) -> list[str]:
     """The tokens under which a memory with these search terms is found, without duplicates."""
-    return _unique(token for word in _words(terms) for token in _of_index_word(word))
+    return _unique(token for term in terms for token in _of_index_term(term))
 
 
 def query_tokens(terms: Sequence[str]) -> list[str]:
     """The tokens to look for, any of which is a match, without duplicates."""
-    return _unique(token for word in _words(terms) for token in _of_query_word(word))
+    return _unique(token for term in terms for token in _of_query_term(term))
 
 
 def fold_text(text: str) -> str:
     """Compatibility composition and case folding: what differs only in width, form or case becomes the same."""
-    # Case folding can undo composition (U+0390, for one), so compose once more.
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    # Case folding leaves a dot over the i of İ, and can undo composition (U+0390, for one), so compose once more.
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i")
+    return unicodedata.normalize("NFKC", folded)
 
 
-def _words(terms: Iterable[str]) -> Iterable[str]:
-    for term in terms:
-        for word in fold_text(term).split():
-            yield word
-            # A query is parted at some marks (R24), and PostgreSQL parts words at others (well-being, a/b): a word that
-            # holds any is there by its parts too.
-            for marks in (OPERATORS, _MARKS):
-                yield from (part for part in marks.split(word) if part and part != word)
+def _of_index_term(term: str) -> Iterable[str]:
+    folded, written = fold_text(term), term.casefold()
+    for word in _words(folded):
+        yield from _of_index_word(word)
+    # PostgreSQL takes the sign before a number or a path for a part of it, and -1 is a prefix of it.
+    yield from (f"e{found[1]}" for word in written.split() for found in _SIGN_AND_NEXT.finditer(word))
+    if written != folded:
+        for word in _words(written):
+            yield from _edges(word)
+            for part in fold_text(word).split():
+                yield from _of_index_word(part)
+
+
+def _of_query_term(term: str) -> Iterable[str]:
+    for word in _words(fold_text(term)):
+        yield from _of_query_word(word)
+    yield from (f"e{word[:MAX_EDGE]}" for word in _words(term.casefold()) if len(word) > 1)
+
+
+def _words(text: str) -> Iterable[str]:
+    """The words of a text, and their parts where a query is parted (R24), and where PostgreSQL parts a word."""
+    for word in text.split():
+        yield word
+        runs = _SIGNS.split(word)
+        parts = [*OPERATORS.split(word), *runs, *_letter_runs(word)]
+        if len(runs) > 1 or _EXPONENT.search(word):
+            parts += (part for end in _ENDS for run in runs for part in end.split(run))
+        yield from (part for part in parts if part and part != word)
+
+
+def _letter_runs(word: str) -> Iterable[str]:
+    """The runs of letters, digits and combining marks, and each without the marks that follow no letter."""
+    for is_letter, run in groupby(word, key=_is_letter):
+        if is_letter:
+            letters = "".join(run)
+            yield letters
+            yield "".join(dropwhile(lambda one: unicodedata.category(one)[0] == "M", letters))
+
+
+def _is_letter(one: str) -> bool:
+    # Of the symbols, those with case are letters in a circle.
+    return unicodedata.category(one) in _LETTERS or one.isupper() or one.islower()
 
 
 def _of_index_word(word: str) -> Iterable[str]:

@@ -43,6 +43,16 @@ def test_every_prefix_of_a_word_matches_it(indexed: str, data: st.DataObject | N
                 assert matches(word[:size], indexed)
 
 
+@given(TERMS, st.data())
+@example("ｶﾞｷﾞ 1가\u11a8 cafe\u0301", None)
+def test_every_prefix_of_a_word_as_it_is_written_matches_it(indexed: str, data: st.DataObject | None) -> None:
+    for word in indexed.split():
+        sizes = range(1, len(word) + 1) if data is None else [data.draw(st.integers(1, len(word)))]
+        for size in sizes:
+            if size > 1 or size == len(word):
+                assert matches(word[:size], indexed)
+
+
 @pytest.mark.parametrize(
     ("query", "indexed", "found"),
     [
@@ -69,6 +79,25 @@ def test_every_prefix_of_a_word_matches_it(indexed: str, data: st.DataObject | N
         ("straße", "STRASSE", True),
         ("x" * 50, "x" * 60, True),
         ("ab", "a b", False),
+        # Prefixes in code points that end within a letter.
+        ("가나", "가나\u11a8", True),
+        ("가나", "가낙", False),
+        ("가", "가\u11a8", False),
+        ("\u1100\u1165", "\u1100\u1165\u1107\u116e", True),
+        ("\u1100\u1165", "거부", False),
+        ("거", "\u1100\u1165\u1107\u116e", False),
+        ("cafe", "cafe\u0301", True),
+        # Parts of words.
+        ("😀", "😀/냉면", True),
+        ("컵", "3/4컵", True),
+        ("차", "2차", False),
+        ("kg", "3.5kg", True),
+        ("d게", "2.5D게임", True),
+        ("-0", "2026-03-02", True),
+        ("す", "す㎰", True),
+        ("ⓥ", "Ⓥ㉵", True),
+        ("नमस्ते", "त", False),
+        ("istanbul", "İstanbul", True),
     ],
 )
 def test_examples(query: str, indexed: str, found: bool) -> None:
