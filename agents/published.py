@@ -65,8 +65,8 @@ def _need_uuids(reason: str, *values: str) -> None:
 
 
 def _is_uuid(value: str) -> bool:
+    """Whether it is written as PostgreSQL gives it back: UUID() takes a urn, braces and more."""
     try:
-        UUID(value)
+        return str(UUID(value)) == value.lower()
     except ValueError:
         return False
-    return True
