@@ -84,7 +84,7 @@ def _words(text: str) -> Iterable[str]:
     for word in text.split():
         yield word
         runs = _SIGNS.split(word)
-        parts = [*OPERATORS.split(word), *runs, *_letter_runs(word)]
+        parts = [*OPERATORS.split(word), *_letter_runs(word)]
         if len(runs) > 1 or _EXPONENT.search(word):
             parts += (part for end in _ENDS for run in runs for part in end.split(run))
         yield from (part for part in parts if part and part != word)

@@ -213,6 +213,9 @@ NAMED = [
     (["3/4컵"], "컵", True),  # PostgreSQL's parser ends a path there
     (["3.5kg"], "kg", True),  # and a number there
     (["2.5D게임"], "D게임", True),
+    (["1e5kg"], "kg", True),
+    (["a \u0308b"], "b", True),  # and takes a mark that follows no letter for none
+    (["x.--dog"], "--d", True),  # a query is parted at a full stop, and so is the index
     (["2026-03-02"], "2026", True),
     (["2026-03-02"], "-0", True),
     (["me@example.com"], "example", True),
