@@ -115,6 +115,8 @@ def recall_lines(answer: dict[str, Any]) -> list[str]:
         lines.append(f"{score}  {memory['date']}  importance {memory['importance']:>2}  {memory['summary']}")
         lines += [f"         {_detail(detail)}" for detail in memory["key_details"]]
         lines += [f"         plan {plan['date']}: {plan['text']}" for plan in memory["plans"]]
+        if memory["explain"]:
+            lines.append(f"         {_why(memory['explain'])}")
     return [*(lines or ["no memories"]), *_end(answer)]
 
 
@@ -168,6 +170,15 @@ def _detail(detail: dict[str, Any]) -> str:
     if detail["type"] == "quote":
         return f"{detail['speaker']}: “{detail['text']}”"
     return f"{detail['actor']} {detail['text']}"
+
+
+def _why(explain: dict[str, Any]) -> str:
+    paths = [f"{name} rank {explain[name]['rank']}" for name in ("vector", "keyword") if explain[name]]
+    if explain["recent_rank"] is not None:
+        paths.append(f"newest rank {explain['recent_rank']}")
+    if explain["slot"]:
+        paths.append("importance slot")
+    return f"{', '.join(paths)}, decay {explain['decay']:.2f}"
 
 
 def _returned_row(memory: dict[str, Any]) -> tuple[str, ...]:

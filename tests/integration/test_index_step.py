@@ -211,8 +211,10 @@ async def test_only_the_last_windows_are_reported_again(pool: Pool, monkeypatch:
     assert await numbers_reported(step, settled(None, 10)) == [8, 9, 10]  # the other thread took its place
 
 
-async def test_a_request_id_that_is_written_otherwise_stops_nothing(pool: Pool) -> None:
+async def test_a_request_id_that_is_written_otherwise_is_a_dead_letter_and_stops_nothing(pool: Pool) -> None:
     step = Step(pool)
     window = WindowChanged.model_validate_json(settled(None, 1).value or b"")
     odd = window.model_copy(update={"request_id": f"urn:uuid:{window.request_id}"})
-    assert await numbers_reported(step, Record(CHANGED, 0, 0, 0, b"k", odd.model_dump_json().encode())) == [1]
+    assert await numbers_reported(step, Record(CHANGED, 0, 0, 0, b"k", odd.model_dump_json().encode())) == []
+    assert step.dead.reasons == ["invalid_changed"]
+    assert await numbers_reported(step, settled(None, 2)) == [2]
