@@ -2,8 +2,9 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,16 +63,27 @@ def kafka_jars(progress: Callable[[str], None], cache: Path | None = None) -> li
 
 
 def _fetch_all(jars: list[Jar], folder: Path, progress: Callable[[str], None]) -> None:
-    # The certificates of the operating system, as pip does: behind a company's proxy the bundled ones do not do.
-    truststore.inject_into_ssl()
     context = MavenContext(repo_cache=folder / ".maven", timeout=TIMEOUT_SECONDS)
-    with ThreadPoolExecutor(DOWNLOADS) as pool:
+    with _system_certificates(), ThreadPoolExecutor(DOWNLOADS) as pool:
         waiting = [pool.submit(_fetch, context, jar, folder) for jar in jars]
         for done, future in enumerate(as_completed(waiting), 1):
             future.result()
             if done % 10 == 0 or done == len(jars):
                 progress(f"  {done} of {len(jars)} jars")
     shutil.rmtree(folder / ".maven", ignore_errors=True)
+
+
+@contextmanager
+def _system_certificates() -> Iterator[None]:
+    """The certificates of the operating system, as pip does: behind a company's proxy the bundled ones do not do.
+
+    For as long as needed only: libraries that hold the `ssl` module's own class (botocore) fail beside the other.
+    """
+    truststore.inject_into_ssl()
+    try:
+        yield
+    finally:
+        truststore.extract_from_ssl()
 
 
 def _fetch(context: MavenContext, jar: Jar, folder: Path) -> None:
