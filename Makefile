@@ -32,7 +32,7 @@ demo: $(STAMP)
 	@$(BIN)/keepsake demo
 
 test: $(STAMP)
-	$(BIN)/pytest tests/unit tests/integration
+	$(BIN)/pytest tests/unit tests/integration --numprocesses 2 --dist loadfile
 	$(BIN)/pytest tests/acceptance -m short
 
 acceptance: $(STAMP)
