@@ -6,10 +6,11 @@
 
 A turn never ends for want of memory: when the service cannot be reached in time, `recall` gives no memories and
 `context` one without any (R34), both with `degraded="unreachable"`. `publish` raises Unreachable instead: what it was
-given may not be in the log. A request that the service refuses raises Refused, whatever the method.
+given may not be in the log. A request that is wrong raises Refused, whatever the method.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -49,7 +50,7 @@ class _Client:
         """`url` is the service's, `token` its bearer token; the seconds bound a call with all its attempts."""
         self._http: dict[str, Any] = {
             "base_url": url,
-            "headers": {"Authorization": f"Bearer {token}"},
+            "headers": {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
             "trust_env": False,
         }
         self._url = url
@@ -92,12 +93,12 @@ class AsyncKeepsake(_Client):
     async def context(self, history: Sequence[Mapping[str, str]] = (), **request: Any) -> ContextResponse:
         """The prompt for the fields of `ContextRequest`. `history` is what you know of the talk before the query,
         as `{"role", "content"}`: it is used only where the service cannot be reached."""
-        asked = _checked(ContextRequest, request)
+        asked, known = _checked(ContextRequest, request), _known(history)
         try:
             answer = await self._call("/v1/context", _wire(asked), self._recall_seconds)
             return _answered(ContextResponse, answer)
         except Unreachable:
-            return _no_context(asked, history)
+            return _no_context(asked, known)
 
     async def run_tool(
         self, name: str, arguments: object, *, user_id: str, character_ids: Sequence[str]
@@ -114,7 +115,7 @@ class AsyncKeepsake(_Client):
         return tool_answer(found)
 
     async def _call(self, path: str, body: object, seconds: float) -> dict[str, Any]:
-        steps = exchange(seconds, time.monotonic)
+        content, steps = _json(body), exchange(seconds, time.monotonic)
         step = next(steps)
         while True:
             outcome: httpx.Response | Exception | None = None
@@ -123,7 +124,7 @@ class AsyncKeepsake(_Client):
             else:
                 try:
                     async with asyncio.timeout(step):
-                        outcome = await self._client.post(path, json=body, timeout=None)
+                        outcome = await self._client.post(path, content=content, timeout=None)
                 except (httpx.HTTPError, TimeoutError) as error:
                     outcome = error
             try:
@@ -168,12 +169,12 @@ class Keepsake(_Client):
 
     def context(self, history: Sequence[Mapping[str, str]] = (), **request: Any) -> ContextResponse:
         """As `AsyncKeepsake.context`."""
-        asked = _checked(ContextRequest, request)
+        asked, known = _checked(ContextRequest, request), _known(history)
         try:
             answer = self._call("/v1/context", _wire(asked), self._recall_seconds)
             return _answered(ContextResponse, answer)
         except Unreachable:
-            return _no_context(asked, history)
+            return _no_context(asked, known)
 
     def run_tool(
         self, name: str, arguments: object, *, user_id: str, character_ids: Sequence[str]
@@ -189,7 +190,7 @@ class Keepsake(_Client):
         return tool_answer(found)
 
     def _call(self, path: str, body: object, seconds: float) -> dict[str, Any]:
-        steps = exchange(seconds, time.monotonic)
+        content, steps = _json(body), exchange(seconds, time.monotonic)
         step = next(steps)
         while True:
             outcome: httpx.Response | Exception | None = None
@@ -197,7 +198,7 @@ class Keepsake(_Client):
                 time.sleep(step)
             else:
                 try:
-                    outcome = self._post(path, body, step)
+                    outcome = self._post(path, content, step)
                 except httpx.HTTPError as error:
                     outcome = error
             try:
@@ -206,10 +207,10 @@ class Keepsake(_Client):
                 answer: dict[str, Any] = stop.value
                 return answer
 
-    def _post(self, path: str, body: object, seconds: float) -> httpx.Response:
+    def _post(self, path: str, content: bytes, seconds: float) -> httpx.Response:
         """The whole answer within the time: httpx bounds each read, and an answer may come byte by byte."""
         end = time.monotonic() + seconds
-        with self._client.stream("POST", path, json=body, timeout=seconds) as answer:
+        with self._client.stream("POST", path, content=content, timeout=seconds) as answer:
             parts = []
             for part in answer.iter_bytes():
                 parts.append(part)
@@ -250,6 +251,29 @@ def _wire(asked: RecallRequest) -> dict[str, Any]:
     return asked.model_dump(mode="json", exclude_unset=True)
 
 
+def _json(body: object) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        # The error itself holds what was to be encoded.
+        told = (
+            "it cannot be written as JSON: it holds half a character (a lone surrogate), NaN, or no JSON type"
+        )
+        raise Refused(422, told) from None
+
+
+def _known(history: Sequence[Mapping[str, str]]) -> list[HistoryMessage]:
+    """What the caller knows of the talk; checked at every call, not only in the hour of need."""
+    known = []
+    for at, one in enumerate(history):
+        role, content = one.get("role"), one.get("content")
+        if role in ("user", "assistant"):
+            if not isinstance(content, str):
+                raise Refused(422, f"history.{at}.content: Input should be a valid string")
+            known.append(HistoryMessage("assistant" if role == "assistant" else "user", content))
+    return known
+
+
 def _answered(kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
     try:
         return kind.model_validate(answer)
@@ -268,13 +292,9 @@ def _no_memories(asked: RecallRequest) -> RecallResponse:
     return RecallResponse(memories=(), query=asked.query, degraded="unreachable")
 
 
-def _no_context(asked: ContextRequest, history: Sequence[Mapping[str, str]]) -> ContextResponse:
+def _no_context(asked: ContextRequest, known: list[HistoryMessage]) -> ContextResponse:
     """The persona, the rules (R34, R35), and what is known of the talk."""
-    known: list[HistoryMessage] = [
-        HistoryMessage("assistant" if one["role"] == "assistant" else "user", one["content"])
-        for one in history
-        if one["role"] in ("user", "assistant")
-    ] or [HistoryMessage("user", text) for text in asked.recent_user_messages]
+    known = known or [HistoryMessage("user", text) for text in asked.recent_user_messages]
     # The query may be the last of what the caller keeps.
     if asked.query and not (known and known[-1].role == "user" and known[-1].content == asked.query):
         known.append(HistoryMessage("user", asked.query))

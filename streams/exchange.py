@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 
 FIRST_WAIT, LAST_WAIT = 0.05, 1.0
-# The service is away, restarting, or behind a proxy that cannot reach it.
-RETRIED = frozenset({408, 425, 429, 502, 503, 504})
+# The service is busy. Whatever a server says of itself (5xx) is tried again too: it is away, restarting, failing, or
+# behind a proxy that cannot reach it.
+BUSY = frozenset({408, 425, 429})
 
 
 class Unreachable(Exception):
@@ -41,7 +42,7 @@ def exchange(seconds: float, clock: Callable[[], float]) -> Steps:
         outcome = yield Send(max(0.001, end - clock()))
         pause = wait
         if isinstance(outcome, httpx.Response):
-            if outcome.status_code not in RETRIED:
+            if not outcome.is_server_error and outcome.status_code not in BUSY:
                 return _body(outcome)
             pause = max(wait, _retry_after(outcome))
         if clock() + pause >= end:
