@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from models.memory import MemoryKind, Quote
@@ -190,27 +191,36 @@ def tool_request(name: str, arguments: object) -> dict[str, Any]:
     return request
 
 
+def shorter_page(request: Mapping[str, Any], response: RecallResponse) -> dict[str, Any] | None:
+    """What to ask instead, where a page of everything has more than an answer has room for: as many as it has, so that
+    the next page begins behind them. None: it has room."""
+    room = _room(response.memories)
+    if request["mode"] != "exhaustive" or room == len(response.memories):
+        return None
+    return {**request, "limit": room}
+
+
 def tool_answer(response: RecallResponse) -> dict[str, Any]:
-    """What a model is told of a recall: memories as far as they fit, and how to go on."""
-    told: list[dict[str, Any]] = []
-    room = MOST_CHARACTERS
-    for memory in response.memories[:MOST_MEMORIES]:
-        entry = _entry(memory)
-        room -= len(json.dumps(entry, ensure_ascii=False))
-        if room < 0 and told:
-            break
-        told.append(entry)
-    answer: dict[str, Any] = {"memories": told}
-    left = len(response.memories) - len(told)
+    """What a model is told of a recall: memories as far as they fit, best first, and how to go on."""
+    room = _room(response.memories)
+    answer: dict[str, Any] = {"memories": [_entry(memory) for memory in response.memories[:room]]}
+    left = len(response.memories) - room
     if left:
-        answer["note"] = f"{left} more had no room: ask for a shorter period, or a smaller limit."
+        answer["note"] = f"{left} more, which fit less, had no room."
     elif response.cursor:
         answer["next_cursor"] = response.cursor
     if response.degraded:
         answer["note"] = "Memory cannot be searched completely at the moment: something may be missing here."
-    elif not told:
+    elif not room:
         answer["note"] = "Nothing is remembered of this: say that you do not know."
     return answer
+
+
+def _room(memories: Sequence[Memory]) -> int:
+    """How many of the memories an answer has room for, in their order; at least one, however long."""
+    sizes = (len(json.dumps(_entry(memory), ensure_ascii=False)) for memory in memories[:MOST_MEMORIES])
+    fit = sum(size <= MOST_CHARACTERS for size in accumulate(sizes))
+    return max(fit, min(1, len(memories)))
 
 
 def _object(arguments: object) -> Mapping[str, Any]:

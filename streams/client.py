@@ -25,7 +25,7 @@ from models.history import HistoryMessage, repaired
 from models.language import language_of
 from models.prompt_block import without_memories
 from models.recall import RecallRequest, RecallResponse
-from models.tools import Instruction, tool_answer, tool_request
+from models.tools import Instruction, shorter_page, tool_answer, tool_request
 from streams.exchange import Refused, Unreachable, Wait, exchange
 
 PUBLISH_SECONDS = 5.0
@@ -105,9 +105,12 @@ class AsyncKeepsake(_Client):
     ) -> dict[str, Any]:
         """What a model is told of its call of a tool (`GET /v1/tools/{vendor}`). `arguments` are as the model wrote
         them; user and characters are yours to give. A call that cannot be answered is told why, and what to ask."""
+        whom = {"user_id": user_id, "character_ids": character_ids}
         try:
             request = tool_request(name, arguments)
-            found = await self.recall(user_id=user_id, character_ids=character_ids, **request)
+            found = await self.recall(**whom, **request)
+            if (fewer := shorter_page(request, found)) is not None:
+                found = await self.recall(**whom, **fewer)
         except Instruction as instruction:
             return {"error": str(instruction)}
         except Refused as refused:
@@ -180,9 +183,12 @@ class Keepsake(_Client):
         self, name: str, arguments: object, *, user_id: str, character_ids: Sequence[str]
     ) -> dict[str, Any]:
         """As `AsyncKeepsake.run_tool`."""
+        whom = {"user_id": user_id, "character_ids": character_ids}
         try:
             request = tool_request(name, arguments)
-            found = self.recall(user_id=user_id, character_ids=character_ids, **request)
+            found = self.recall(**whom, **request)
+            if (fewer := shorter_page(request, found)) is not None:
+                found = self.recall(**whom, **fewer)
         except Instruction as instruction:
             return {"error": str(instruction)}
         except Refused as refused:

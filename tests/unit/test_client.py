@@ -39,6 +39,33 @@ MESSAGE: dict[str, Any] = {
     "text": SECRET,
 }
 
+
+def long_memory(number: int) -> dict[str, Any]:
+    source = {
+        "session_ids": [],
+        "first_message_id": "a",
+        "last_message_id": "b",
+        "first_position": 1,
+        "last_position": 2,
+    }
+    return {
+        "id": str(number),
+        "kind": "window",
+        "summary": f"{number} " * 1_500,
+        "key_details": [],
+        "importance": 5,
+        "pinned": False,
+        "category": None,
+        "date": "2026-06-01",
+        "created_at": "2026-06-01T00:00:00Z",
+        "plans": [],
+        "characters": [],
+        "source": source,
+        "score": None,
+        "explain": None,
+    }
+
+
 Behaviour = Callable[["Handler"], None]
 
 
@@ -307,3 +334,12 @@ def test_a_tool_is_run_for_whom_the_service_says(service: Service, client: Block
     service.behaviours = [says(401, {"detail": "No token."})]
     with pytest.raises(Refused):
         client.call(service.url, "run_tool", "timeline", june, **whom)
+
+
+def test_a_page_that_an_answer_has_no_room_for_is_asked_for_anew(service: Service, client: Blocking) -> None:
+    whole: dict[str, Any] = {**RECALLED, "memories": [long_memory(number) for number in range(3)]}
+    service.behaviours = [says(200, whole), says(200, {**whole, "memories": whole["memories"][:2]})]
+    june = {"date_from": "2026-06-01", "date_to": "2026-06-30"}
+    answer = client.call(service.url, "run_tool", "timeline", june, user_id="ann", character_ids=["coach"])
+    assert [one["summary"][0] for one in answer["memories"]] == ["0", "1"]
+    assert [body["limit"] for _, body in service.requests] == [20, 2]

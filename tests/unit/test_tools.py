@@ -23,6 +23,7 @@ from models.tools import (
     TOOLS,
     Instruction,
     declarations,
+    shorter_page,
     tool_answer,
     tool_request,
 )
@@ -193,6 +194,32 @@ def test_an_answer_is_bounded_and_says_what_it_left_out(sizes: list[int]) -> Non
     assert ("next_cursor" in answer) == (len(told) == len(sizes))
     if len(told) < len(sizes):
         assert f"{len(sizes) - len(told)} more" in answer["note"]
+
+
+@given(sizes=st.lists(st.integers(0, 6_000), max_size=30))
+def test_every_page_of_everything_is_told_whole(sizes: list[int]) -> None:
+    memories = [memory(number, size) for number, size in enumerate(sizes)]
+    june = {"date_from": "2026-06-01", "date_to": "2026-06-30"}
+    told: list[str] = []
+    while True:
+        asked = tool_request("timeline", {**june, "cursor": str(len(told))})
+        answer = tool_answer(page(memories, asked))
+        fewer = shorter_page(asked, page(memories, asked))
+        if fewer is not None:
+            answer = tool_answer(page(memories, fewer))
+        told += [one["summary"] for one in answer["memories"]]
+        if "next_cursor" not in answer:
+            break
+        assert answer["next_cursor"] == str(len(told))
+    assert told == [one.summary for one in memories]
+
+
+def page(memories: list[Memory], asked: dict[str, Any]) -> RecallResponse:
+    """The answer of the service, whose cursors are places."""
+    start = int(asked["cursor"])
+    end = start + asked["limit"]
+    cursor = str(end) if end < len(memories) else None
+    return RecallResponse(memories=tuple(memories[start:end]), query="", cursor=cursor)
 
 
 def test_nothing_and_failure_are_told_apart() -> None:
